@@ -152,7 +152,7 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
     same = (one.bilm.keys() == bilm.keys() and all(np.array_equal(one.bilm[n], bilm[n]) for n in bilm) for one in uses)
     if not all(same):
-        raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME (--use NAME).")
+        raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME.")
     content, files = _options(folder, parts, bilm, options)
     config = config_from_options(
         content,
@@ -246,7 +246,7 @@ def _options(
     files = inside if given is None else [Path(given)]
     contents = [read_options(file) for file in files]
     if any(content != contents[0] for content in contents):
-        raise ValueError(f"{folder} has options files that differ: {files}. Choose one with --elmo-options.")
+        raise ValueError(f"{folder} has options files that differ: {files}. Choose one with elmo_options.")
     if contents:
         return contents[0], files
     default = {"options_file": PUBLISHED["original"].files[0]}
@@ -256,8 +256,8 @@ def _options(
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(
-            f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file with "
-            "--elmo-options."
+            f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file as "
+            "elmo_options."
         )
     return _options_of_shapes(bilm), []
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from huggingface_hub import ModelCard, cached_assets_path
+from huggingface_hub import ModelCard, cached_assets_path, get_hf_file_metadata
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import WeakFileLock
 
@@ -132,7 +132,10 @@ def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Pat
     for host in hosts:
         try:
             with partial.open("ab") as file:
-                http_get(host + path, file, resume_size=file.tell(), headers={"Accept-Encoding": "identity"})
+                done = file.tell()  # of a partial file that is complete, the host would refuse to send the rest
+                size = get_hf_file_metadata(host + path, token=False).size if done else None
+                headers = {"Accept-Encoding": "identity"}
+                http_get(host + path, file, resume_size=done, expected_size=size, headers=headers)
             return partial.replace(target)
         except Exception as error:  # raised by the Hub's client, its HTTP library, or the connection
             message += f"  {host}{path}: {error}\n"

@@ -1,5 +1,7 @@
 """The command `hf-elmo` as a whole: its help, its exit statuses, its errors and its completion."""
 
+import gzip
+import io
 import os
 import re
 import runpy
@@ -109,6 +111,7 @@ def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(
     for error, status, says in (
         (ValueError("size is 0"), 1, "hf-elmo: error: size is 0\n"),
         (RuntimeError("boom"), 1, "hf-elmo: error: RuntimeError: boom\n"),
+        (EOFError("cut"), 1, "\nhf-elmo: error: EOFError: cut\n"),
         (KeyboardInterrupt(), 130, "hf-elmo: stopped\n"),
     ):
         monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", Mock(side_effect=error))
@@ -117,6 +120,34 @@ def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(
     monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", Mock(side_effect=OSError("no disk")))
     with pytest.raises(OSError, match="no disk"):
         main(["--traceback", "env"])
+
+
+def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, latin, old = tmp_path / "a.csv", tmp_path / "b.txt", write_lines(tmp_path / "old.npz", [])
+    table.write_text("id,body\n1,a\n")
+    cut = tmp_path / "c.txt.gz"
+    cut.write_bytes(gzip.compress(b"text")[:15])
+    latin.write_bytes(b"na\xefve\n")
+    for arguments, says in (
+        ([table, "out.npz"], r"--text-column must name one of the columns \['id', 'body'\]"),
+        ([latin, "out.npz"], "b.txt, line 1: not valid utf-8 .*: pass its --encoding"),
+        ([cut, "out.npz"], "c.txt.gz is incomplete or damaged .*: fetch it again"),
+        ([latin, old], "choose another name or --overwrite"),
+        ([tmp_path / "a.pdf", "out.npz"], "there is no file '.*a.pdf'"),
+        ([write_lines(tmp_path / "a.xml", []), "out.npz"], "pass --input-format text to read its lines"),
+        ([latin, "out.npz", "--layers", "9"], "--layers is 9, but must be .*"),
+    ):
+        assert main(["embed", *map(str, arguments)]) == 1
+        assert re.search(f"hf-elmo: error: .*{says}$", capsys.readouterr().err.rstrip(), re.DOTALL)
+
+
+def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", lambda: "왕 é")
+    assert main(["env"]) == 0
+    stream.flush()
+    assert stream.buffer.getvalue().decode("cp1252").startswith("\\uc655 é")
 
 
 def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,9 @@ It is installed as `hf_elmo_cli`, a package that imports hf_elmo only when a sub
 transformers, which takes seconds and is not needed for `--help`, `--version` or a wrong option.
 """
 
+import io
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -52,20 +54,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = repeat_options(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(levelname)s: %(message)s")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of Korean, an encoding such as that of a pipe on Windows has nothing
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = app(arguments, prog_name="hf-elmo", standalone_mode=False)
     except Exception as error:
         if hasattr(error, "exit_code"):  # a typer.TyperException, before typer 0.27.3 a click.ClickException
             error.show()  # type: ignore[attr-defined]
             raise SystemExit(error.exit_code) from None
+        if isinstance(error, typer.Abort):  # typer takes that of a file for Ctrl-D
+            error = error.__cause__
         if "--traceback" in arguments:
-            raise
+            raise error
         kind = "" if isinstance(error, EXPECTED) and str(error) else f"{type(error).__name__}: "
-        print(f"hf-elmo: error: {kind}{error}", file=sys.stderr)
+        print(f"hf-elmo: error: {kind}{with_options(str(error), arguments)}", file=sys.stderr)
         return 1
     if status == 130:
         print("hf-elmo: stopped", file=sys.stderr)
     return status or 0
+
+
+def with_options(message: str, arguments: Sequence[str]) -> str:
+    """An error's message with the command's options for arguments of Python: `--overwrite` for `overwrite=True`,
+    `--input-format text` for `input_format='text'`, `--text-column` for `text_column`."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    command = next((commands[argument] for argument in arguments if argument in commands), None)
+    for parameter in () if command is None else command.params:
+        if (option := parameter.opts[0]).startswith("--"):
+            value = rf"\b{parameter.name}=(?:True\b|'?(\w*)'?)"
+            name = rf"\b{parameter.name}\b" if "_" in parameter.name else rf"^{parameter.name}(?= is )"
+            message = re.sub(value, lambda found: f"{option} {found[1] or ''}".strip(), message)
+            message = re.sub(name, option, message)
+    return message
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:

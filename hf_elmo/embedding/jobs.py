@@ -132,7 +132,7 @@ def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
     if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
         raise ValueError(f"output {str(output)!r} is the input; choose another name")
     if output.is_dir() or (os.path.lexists(output) and not overwrite):
-        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True (--overwrite)")
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True")
 
 
 def require_positive(**numbers: int | None) -> None:
@@ -181,7 +181,7 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
                 other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
                 raise ValueError(
                     f"{folder} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
-                    "with its settings, or discard it with restart=True (--restart)"
+                    "with its settings, or discard it with restart=True"
                 )
             is_ours = True
             for file in folder.iterdir():  # drafts of a run that was killed

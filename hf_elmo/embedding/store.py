@@ -83,14 +83,14 @@ class ShardStore:
             before = self._read_manifest()
             finished = before is not None and before.pop("finished", None)
             if (before is None and self.names()) or (finished and not overwrite):
-                raise FileExistsError(f"{self.path} exists: choose another output, or --overwrite a finished result")
+                raise FileExistsError(f"{self.path} exists: choose another output, or overwrite=True")
             if finished or restart:
                 self.remove(self.names())
             elif before not in (None, manifest) and self.names():
                 other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
                 raise ValueError(
                     f"{self.path} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
-                    "with its settings, or discard it with restart=True (--restart)"
+                    "with its settings, or discard it with restart=True"
                 )
             self._write_manifest(manifest)
             yield

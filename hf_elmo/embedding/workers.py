@@ -241,7 +241,7 @@ def embed_on_ray(
     files = [file for file in find_files(inputs) if not file.startswith(f"{store.path}/")]
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if any(RowSource(file, **reading).resolved_format == "fasta" for file in files):
-        raise ValueError("Ray's workers do not store the identifiers of FASTA files: use embed (--engine local)")
+        raise ValueError("Ray's workers do not store the identifiers of FASTA files: use embed, or engine='local'")
     settings = {**{name: str(value) for name, value in embedder.options.items()}, **reading, "shard_rows": shard_rows}
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
     with store.opened(settings, overwrite, restart):

@@ -195,7 +195,7 @@ def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path |
     if checkpoint is not None or overwrite:
         return checkpoint
     if (output / CONFIG_NAME).exists() or (not resume and any(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"))):
-        raise FileExistsError(f"output {str(output)!r} holds a model or checkpoints: use resume or overwrite.")
+        raise FileExistsError(f"{output} holds a model or checkpoints: choose resume=True or overwrite=True.")
     if resume:
         logger.warning("%s has no whole checkpoint: the training starts from the beginning.", output)
     return None

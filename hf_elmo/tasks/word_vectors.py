@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-import fsspec
 import numpy as np
 
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer, require_list
-from ..utils.text import read_lines
+from ..utils.text import open_file, read_lines
 from .task import load_head
 
 
@@ -70,7 +69,7 @@ def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
-    with fsspec.open(path, "rb", compression="infer") as file:
+    with open_file(path) as file:
         count, size = map(int, file.readline().split())
         for _ in range(count):
             word = bytearray()

@@ -136,7 +136,7 @@ def test_the_configuration(settings: dict, options: dict | None, expected: dict,
 
 def test_options_that_nobody_knows_are_asked_for(source: tuple[Path, Path], model: ElmoModel, tmp_path: Path) -> None:
     folder = write_task(tmp_path / "task", task(), state_of(model), None)
-    with pytest.raises(FileNotFoundError, match="elmo-options"):
+    with pytest.raises(FileNotFoundError, match="elmo_options"):
         convert(folder, tmp_path / "out")
     out = convert(folder, tmp_path / "out", elmo_options=source[0])
     assert ElmoModel.from_pretrained(out).config.proj_clip == OPTIONS["lstm"]["proj_clip"]
