@@ -1,5 +1,11 @@
 """A quick run of each short script, and of the recipe of elmo-compact-en, on small data."""
 
+import os
+import subprocess
+import threading
+import venv
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 
@@ -13,6 +19,7 @@ from tests.factories import save_checkpoint, small_model
 from tests.language_models import small_tokenizer
 
 pytest.importorskip("nltk")
+ROOT = Path(__file__).parent.parent.parent
 
 from examples import two_senses, word_senses
 from examples.own_language import prepare as own_language
@@ -128,3 +135,30 @@ def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> No
     first, second, published = (dict(model.named_parameters()) for model in models)
     for name, weight in published.items():
         torch.testing.assert_close(weight, 0.75 * second[name] + 0.25 * first[name], atol=1e-3, rtol=1e-3)
+
+
+DOWNLOAD = """
+import sys
+from examples import data
+data.GLOVE, data.UNER = (sys.argv[1] + name for name in ("/glove.zip", "/{}.iob2"))
+words = [words for part in data.tagged("uner_ewt", None).values() for words, _ in part]
+print(words, data.glove(None).read_text().split()[0])
+"""
+
+
+@pytest.mark.slow
+def test_downloads_in_an_environment_of_the_extra_alone(hub: None, tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        write(tmp_path / f"{part}.iob2", f"1\t{part}\tO\n")
+    venv.create(tmp_path / "extra", with_pip=True)
+    python = tmp_path / "extra" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", ".[examples]"]
+    subprocess.run(install, check=True, cwd=ROOT)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [python, "-c", DOWNLOAD, f"http://127.0.0.1:{server.server_port}"]
+        printed = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+        server.shutdown()
+    assert printed == f"[['train'], ['dev'], ['test']] {WORDS[0]}\n"
