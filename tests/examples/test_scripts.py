@@ -19,11 +19,12 @@ from tests.factories import save_checkpoint, small_model
 from tests.language_models import small_tokenizer
 
 pytest.importorskip("nltk")
-ROOT = Path(__file__).parent.parent.parent
 
 from examples import two_senses, word_senses
 from examples.own_language import prepare as own_language
 from examples.pretrain_compact import books, cleaning, prepare, publish
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_two_senses(folder: str, capsys: pytest.CaptureFixture) -> None:
