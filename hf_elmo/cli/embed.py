@@ -133,6 +133,8 @@ def predict(
             "index of the predicate's word, from 0",
         ),
     ] = None,
+    speakers_column: Annotated[str | None, option("NAME", "coreference: column or key of each line's speaker")] = None,
+    genre_column: Annotated[str | None, option("NAME", "coreference: column or key of the genre's number")] = None,
 ) -> None:
     """
     Write the predictions of a classifier, a tagger, a model for question answering or for coreference resolution for

@@ -330,12 +330,12 @@ class CoreferenceTask(Task):
         self.batch_tokens = 0  # one document at a time
 
     def read(self, row: Any) -> Any:
-        """A text, with one sentence per line, or the words of one sentence."""
-        document = super().read(row)
+        """A text, with one sentence per line, or the words of one sentence; or a tuple of it, speakers and genre."""
+        document, speakers, genre = row if isinstance(row, tuple) and len(row) == 3 else (super().read(row), None, None)
         document = document if isinstance(document, str) else [document]
         if self.pretokenized and isinstance(document, str):
             document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
-        return document, None, None
+        return document, speakers.split("\n") if isinstance(speakers, str) else speakers, genre and int(genre)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         pieces = []

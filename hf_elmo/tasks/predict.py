@@ -63,6 +63,8 @@ def predict(
     restart: bool = False,
     progress: bool | Literal["lines"] | None = None,
     workers: int = 1,
+    speakers_column: str | None = None,
+    genre_column: str | None = None,
 ) -> list[dict[str, Any]] | Predicted:
     """Run a fine-tuned classifier, tagger, question-answering model or coreference model over texts, or a file of them.
 
@@ -85,6 +87,9 @@ def predict(
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
         input_format, text_column, encoding, pretokenized, overwrite, restart, progress, workers: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
+        speakers_column, genre_column: for a coreference model with speakers or genres, the columns or keys in a file:
+            of the speakers of a document, a list or a text with a line for each name, and of the number of its genre.
+            (For documents in memory, see [`resolve`].)
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row: for a classifier `label`, `probability` and
@@ -108,7 +113,9 @@ def predict(
     if ending not in (None, *task.endings):
         raise ValueError(f"output {os.fspath(output)!r} must end in {' or '.join(task.endings)} for this model")
     columns = {"text_column": text_column, "text_pair_column": text_pair_column}
-    reading = {"file_format": input_format, "encoding": encoding, **columns}
+    reading: dict[str, Any] = {"file_format": input_format, "encoding": encoding, **columns}
+    if speakers_column is not None or genre_column is not None:
+        reading["further_columns"] = speakers_column, genre_column
     if output is not None:
         output = Path(output)
         require_free(output, inputs, overwrite)

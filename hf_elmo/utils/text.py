@@ -212,6 +212,7 @@ class RowSource:
             `tokens` that exists, or else the only column.
         encoding: the encoding of the file, unless it is Parquet.
         text_pair_column: the column or key of each text's pair, which is another text or a whole number.
+        further_columns: columns or keys whose values follow in a row's tuple as they are, `None` for a column `None`.
 
     Raises:
         ValueError: a column does not exist, the format is unknown or has no columns, or a row is malformed.
@@ -223,6 +224,7 @@ class RowSource:
     text_column: str | int | None = None
     encoding: str = "utf-8"
     text_pair_column: str | int | None = None
+    further_columns: tuple[str | None, ...] = ()
 
     @property
     def ending(self) -> str:
@@ -246,7 +248,12 @@ class RowSource:
     def __iter__(self) -> Iterator[Row | Pair]:
         for row, values in enumerate(self.values()):
             where = f"{self.path}, row {row} (from 0)"
-            yield check_row(values[0], where) if len(values) == 1 else check_pair(values, where)
+            if self.further_columns:
+                text, *further = values
+                given = iter(further)
+                yield check_row(text, where), *(name and next(given) for name in self.further_columns)
+            else:
+                yield check_row(values[0], where) if len(values) == 1 else check_pair(values, where)
 
     def values(self) -> Iterator[tuple]:
         """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
@@ -254,7 +261,7 @@ class RowSource:
             error = FileNotFoundError(f"there is no file {str(self.path)!r:.80}")
             error.add_note("For texts, pass a list of them.")
             raise error
-        columns = self.text_column, self.text_pair_column
+        columns = self.text_column, self.text_pair_column, *self.further_columns
         if self.resolved_format == "conll" and isinstance(self.text_column, int):
             columns = columns[1:]
         if self.resolved_format in ("text", "fasta", "conll") and set(columns) != {None}:
@@ -347,7 +354,7 @@ class RowSource:
         )
 
     def _columns(self, names: list[str]) -> list[str]:
-        """The name of the text's column and, if there is a `text_pair_column`, that of the pair's column."""
+        """The names of the text's column, of the pair's column if there is one, and of further columns."""
         is_csv = self.resolved_format in ("csv", "tsv")
         if is_csv and self.text_column is None and len(names) == 1 and {" ", ";", "\t"}.intersection(names[0]):
             raise ValueError(
@@ -359,7 +366,8 @@ class RowSource:
             for wanted in (self.text_column, self.text_pair_column)
         )
         if pair is None:
-            return [pick_column(names, text, str(self.path))]
+            further = [pick_column(names, name, str(self.path), "column") for name in self.further_columns if name]
+            return [pick_column([name for name in names if name not in further], text, str(self.path)), *further]
         text = pick_column([name for name in names if name != str(pair)], text, str(self.path))
         return [text, pick_column(names, pair, str(self.path), "text_pair_column")]
 

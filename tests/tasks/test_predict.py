@@ -233,6 +233,34 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "1.tsv").read_bytes() == (tmp_path / "2.tsv").read_bytes()
 
 
+@pytest.mark.parametrize("kind", [".jsonl", ".csv"])
+def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch, kind: str) -> None:
+    features = {"coreference_speakers": True, "coreference_num_genres": 3, "coreference_spans_per_word": 1.0}
+    folder = checkpoint(tmp_path / "model", "clusters", **features)
+    documents = ["Ann saw a dog .\nShe ran .\nIt came .", "He slept .\nHe ran ."]
+    speakers, genres = [["Eve", None, "Eve"], ["Tom", "Eve"]], [2, 0]
+    rows = [{"text": t, "who": s, "genre": g} for t, s, g in zip(documents, speakers, genres, strict=True)]
+    if kind == ".jsonl":
+        source = write_lines(tmp_path / "in.jsonl", map(json.dumps, rows))
+    else:
+        cells = [[row["text"], "\n".join(name or "" for name in row["who"]), str(row["genre"])] for row in rows]
+        lines = [",".join(f'"{cell}"' for cell in row) for row in cells]
+        source = write_lines(tmp_path / "in.csv", ["text,who,genre", *lines])
+    read, forward = [], ElmoForCoreferenceResolution.forward
+    monkeypatch.setattr(
+        ElmoForCoreferenceResolution, "forward", lambda self, **given: read.append(given) or forward(self, **given)
+    )
+    output, columns = tmp_path / "out.jsonl", ["--speakers-column", "who", "--genre-column", "genre"]
+    assert main(["predict", "--model", str(folder), str(source), str(output), "--device", "cpu", *columns]) == 0
+    expected = resolve(folder, documents, speakers=speakers, genres=genres, device="cpu")
+    records = json.loads(json.dumps(list(map(asdict, expected))))
+    assert list(map(json.loads, output.read_text("utf-8").splitlines())) == records
+    for name in ("speaker_ids", "genre_ids"):
+        assert all(torch.equal(one[name], other[name]) for one, other in zip(read[:2], read[2:], strict=True))
+    assert [one["speaker_ids"][0].unique_consecutive().tolist() for one in read[:2]] == [[1, 2], [1, 0, 1]]
+    assert [one["genre_ids"].tolist() for one in read[:2]] == [[0], [2]]
+
+
 @pytest.mark.parametrize(
     ("head", "row"),
     [
