@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from .alignment import add_alignment
 from .allennlp import read_allennlp
 from .allennlp_archive import read_archive
 from .checkpoint import Source, require_absent, write_checkpoint
@@ -32,6 +33,8 @@ def convert(
     elmo_options: str | Path | None = None,
     use: str | None = None,
     words: str | Path | None = None,
+    align: str | Path | None = None,
+    align_layer: int | None = None,
 ) -> Path:
     """
     Write a published ELMo, in any of its formats, as a folder for the Hub: safetensors, configuration, tokenizer, code,
@@ -56,6 +59,9 @@ def convert(
         use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert.
         words: a file of bilm-tf's `dump_token_embeddings` (`vocab_embedding.hdf5`) for AllenNLP's files: the checkpoint
             has these vectors of the words of a vocabulary, in place of the characters.
+        align: a file of a matrix `[2P, 2P]` (`.npy` or `.pth`) that maps the model's vectors to those of another
+            language's model (see [`find_alignment`]). The checkpoint multiplies its mix by it, and the mix is fixed.
+        align_layer: the layer whose vectors the matrix maps, by default the mean of all.
 
     Returns:
         The folder that was written.
@@ -84,6 +90,8 @@ def convert(
     with unpack(given[0]) as source:
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
+        if align is not None:
+            add_alignment(original, Path(align), align_layer)
         if source != given[0]:
             original.files.insert(0, given[0])
         return write_checkpoint(out, original, dtype, word_splitting, about)

@@ -152,6 +152,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             the index of one layer (a negative index counts from the top). `None` for a learned mix.
         num_scalar_mixes (`int`, defaults to 1): Number of learned mixes (the paper uses two for question answering).
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
+        scalar_mix_alignment (`bool`, defaults to `False`): Whether mixes are multiplied by a fixed matrix, saved with
+            the weights, that maps them to the vectors of another language's model (Schuster et al. 2019).
         freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are frozen, so that only the
             scalar mix and the head are trained. (`ElmoForPreTraining` trains the biLM in any case.)
         vocab_size (`int`, *optional*): Number of words in the language model's softmax; `None` for no softmax.
@@ -196,6 +198,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     layer_weights: list | tuple | int | None = None
     num_scalar_mixes: int = 1
     scalar_mix_layer_norm: bool = False
+    scalar_mix_alignment: bool = False
     freeze_bilm: bool = True
     vocab_size: int | None = None
     num_sampled: int = 8192
@@ -253,6 +256,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             "word_embedding_size": (has_one_size, "must be given together with word_vocab_size"),
             "layer_weights": (is_no_mix, f"must be the index of one of {layers} layers, or weights for all, not all 0"),
             "num_scalar_mixes": (mixes < 1 or (mixed and mixes > 1), "must be at least 1, and 1 with layer_weights"),
+            "elmo_at_output": (self.scalar_mix_alignment and self.elmo_at_output, "scalar_mix_alignment is set"),
             "use_elmo": (not self.use_elmo and vectors is None, "no word_vectors_vocab_size is set"),
             "encoder_type": (esim_of_one, "this encoder reads pairs: set classifier_text_pairs=True"),
             "classifier_pooling": (no_final_state, "word vectors have no final state: set encoder_type"),

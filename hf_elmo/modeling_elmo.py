@@ -612,7 +612,7 @@ class ElmoBiLM(nn.Module):
 
 class ElmoScalarMix(nn.Module):
     """`gamma * sum_j softmax(scalars)_j * layer_j` for each mix, or one mix with fixed weights (Peters et al. 2018,
-    section 3.2)."""
+    section 3.2); times a fixed matrix if `config.scalar_mix_alignment` is set (Schuster et al. 2019)."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -620,9 +620,14 @@ class ElmoScalarMix(nn.Module):
         if self.fixed is None:
             self.scalars = nn.Parameter(torch.zeros(config.num_scalar_mixes, config.num_hidden_layers + 1))
             self.gamma = nn.Parameter(torch.ones(config.num_scalar_mixes))
+        self.register_buffer("alignment", torch.eye(config.hidden_size) if config.scalar_mix_alignment else None)
 
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Layers `[packed, 2P]`, without padding, to `num_scalar_mixes` mixes of the same shape."""
+        mixes = self._mix(layers)
+        return mixes if self.alignment is None else tuple(nn.functional.linear(mix, self.alignment) for mix in mixes)
+
+    def _mix(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if self.layer_norm:
             layers = [normalize(layer) for layer in layers]
         if self.fixed is not None:
@@ -763,9 +768,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.copy_(module.bias, bias)
             if module.weight_hr is not None:
                 init.xavier_uniform_(module.weight_hr)
-        elif isinstance(module, ElmoScalarMix) and module.fixed is None:
-            init.zeros_(module.scalars)
-            init.ones_(module.gamma)
+        elif isinstance(module, ElmoScalarMix):
+            if module.fixed is None:
+                init.zeros_(module.scalars)
+                init.ones_(module.gamma)
+            if module.alignment is not None:
+                init.copy_(module.alignment, torch.eye(len(module.alignment)))
 
 
 @dataclass

@@ -49,6 +49,10 @@ def convert(
         str | None,
         option("FILE", "hdf5 file of the vectors of a vocabulary, kept in place of the characters"),
     ] = None,
+    align: Annotated[
+        str | None, option("FILE", "matrix to another language's vectors, .npy or .pth, behind a fixed mix")
+    ] = None,
+    align_layer: Annotated[int | None, option("N", "layer that --align maps [the mean of all]")] = None,
     dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
         WordSplitting | None,

@@ -176,8 +176,10 @@ class CorpusEncoder:
         self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
         num_layers = config.num_hidden_layers + 1 if layers == "all" else None
         self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
-        # The layer normalization of a mix is over all words of a row, so they must be encoded at once.
-        self.needs_whole_rows = layers == "mix" and config.scalar_mix_layer_norm
+        # The layer normalization of a mix is over all words of a row, and its alignment is over both directions, which
+        # are not encoded at once if a row is encoded in pieces.
+        needs = config.scalar_mix_layer_norm or config.scalar_mix_alignment
+        self.needs_whole_rows = layers == "mix" and needs
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
         self.warned = False
 
@@ -324,7 +326,7 @@ class CorpusEncoder:
         if self.needs_whole_rows:
             raise ValueError(
                 f"a row of {len(words[0])} words is longer than batch_tokens={self.budget}, and a mix with layer "
-                "normalization needs all of its words at once; raise batch_tokens, or set layers='all'"
+                "normalization or alignment needs all of its words at once; raise batch_tokens, or set layers='all'"
             )
         for direction in (FORWARD, BACKWARD):
             if self.pooling == "none":

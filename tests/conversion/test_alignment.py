@@ -1,0 +1,74 @@
+"""A matrix behind the mix: found from a dictionary, read from the files of others, applied wherever a mix is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ortho_group
+from transformers import AutoModel, AutoTokenizer
+
+from hf_elmo import ElmoForSequenceClassification, embed
+from hf_elmo.conversion import convert, export, find_alignment
+from hf_elmo_cli import main
+
+from ..allennlp_files import write_files
+from ..factories import SENTENCES, save_checkpoint, small_config, small_model, whitespace_tokenizer
+
+WORDS = [format(n * 7919, "x") for n in range(1, 64)]
+SIZE = 14  # of the vectors of `write_files`
+
+
+def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+
+
+def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
+    rotation = ortho_group.rvs(22, random_state=0)
+    models = [small_model(scalar_mix_alignment=rotated) for rotated in (False, True)]
+    models[1].scalar_mix.alignment.copy_(torch.tensor(rotation))
+    folders = [save_checkpoint(tmp_path / name, model) for name, model in zip("ab", models, strict=True)]
+    rng = np.random.default_rng(0)
+    texts = [list(rng.choice(WORDS, 7)) for _ in range(60)]
+    dictionary = [(word, word) for word in WORDS[:50]] + [("missing", "missing")]
+    matrix = find_alignment((folders[1], texts), (folders[0], texts), dictionary)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(22), atol=1e-6)
+    one, other = (np.concatenate(embed(folder, [[word] for word in WORDS[50:]])) for folder in folders)
+    assert cosines(one, other).max() < 0.9
+    assert cosines(one, other @ matrix.T).min() > 0.99
+
+
+@pytest.mark.parametrize("layer", [1, None])
+@pytest.mark.parametrize("kind", ["matrix.npy", "matrix.pth", "tensor.pth"])
+def test_a_matrix_is_kept_with_the_checkpoint(layer: int | None, kind: str, tmp_path: Path) -> None:
+    """As AllenNLP's `elmo_token_embedder_multilang` applies it: W x for each vector x of the mix."""
+    files, file = write_files(tmp_path / "source"), tmp_path / kind
+    matrix = np.random.default_rng(1).standard_normal((SIZE, SIZE))
+    if kind == "matrix.npy":
+        np.save(file, matrix)
+    else:
+        torch.save(torch.tensor(matrix) if kind == "tensor.pth" else matrix, file)
+    options = [] if layer is None else ["--align-layer", str(layer)]
+    assert main(["convert", *map(str, files), str(tmp_path / "out"), "--align", str(file), *options]) == 0
+    model, tokenizer = AutoModel.from_pretrained(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert [name for name, _ in model.named_parameters() if "mix" in name] == []  # all of it is fixed
+    output = model(**tokenizer(SENTENCES, padding=True, return_tensors="pt"), output_hidden_states=True)
+    mix = torch.stack(output.hidden_states).mean(0) if layer is None else output.hidden_states[layer]
+    expected = mix @ torch.tensor(matrix, dtype=torch.float32).T
+    torch.testing.assert_close(output.last_hidden_state, expected, rtol=1e-5, atol=1e-5)
+    for row, vectors in enumerate(embed(tmp_path / "out", SENTENCES)):
+        np.testing.assert_allclose(vectors, expected[row, 1 : len(vectors) + 1].detach(), rtol=1e-4, atol=1e-5)
+    head = ElmoForSequenceClassification.from_pretrained(tmp_path / "out")
+    torch.testing.assert_close(head.elmo.state_dict(), model.state_dict())
+    assert export(tmp_path / "out", tmp_path / "back").is_dir()  # without the mix and its matrix
+    np.save(tmp_path / "other.npy", matrix[:, 1:])
+    with pytest.raises(ValueError, match=r"other\.npy has the shape \[14, 13\]"):
+        convert(*files, tmp_path / "other", align=tmp_path / "other.npy")
+
+
+def test_a_long_row_needs_its_words_at_once_and_a_second_mix_is_refused() -> None:
+    model = small_model(scalar_mix_alignment=True)
+    with pytest.raises(ValueError, match="alignment"):
+        embed(model, ["word " * 30], tokenizer=whitespace_tokenizer(), batch_tokens=11)
+    with pytest.raises(ValueError, match="elmo_at_output"):
+        small_config(scalar_mix_alignment=True, elmo_at_output=True)
