@@ -18,7 +18,6 @@ from .checkpoints.loading import path as path
 from .configuration_elmo import ElmoConfig as ElmoConfig
 from .embedding.corpus import embed as embed
 from .embedding.workers import Embedder as Embedder
-from .embedding.workers import embed_on_ray as embed_on_ray
 from .integrations.sklearn import ElmoVectorizer as ElmoVectorizer
 from .modeling_classification_elmo import ElmoForSequenceClassification as ElmoForSequenceClassification
 from .modeling_coreference_elmo import ElmoForCoreferenceResolution as ElmoForCoreferenceResolution

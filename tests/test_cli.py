@@ -90,8 +90,6 @@ def test_the_commands_of_the_pages_are_taken() -> None:
         (["embed", "--poling", "mean", "a", "b"], "--poling"),
         (["next", "a", "b"], "b"),
         *((["embed", "a", "b.npz", option], option.split("=")[0]) for option in ("--workers=0", "--batch-tokens=-5")),
-        (["embed", "a", "b.npz", "--shard-rows", "5"], "--shard-rows"),
-        (["embed", "a", "b", "--engine", "ray", "--window", "5"], "--window"),
         (["convert", "a", "b", "--word-splitting", "moses"], "--word-splitting"),
         (["env", "--dtype", "int8"], "--dtype"),
         (["pretrain", "out", "text", "--set", "seed"], "seed"),

@@ -30,7 +30,6 @@ CALLS = {
     "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
     "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_default()[0])),
     "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
-    "ray": ("ray", lambda folder: hf_elmo.embed_on_ray(None, folder, folder / "out")),
 }
 
 

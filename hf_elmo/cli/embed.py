@@ -50,7 +50,6 @@ def resumable(folder: str) -> Iterator[None]:
         "embed sentences.txt vectors.safetensors",
         "embed corpus.jsonl vectors.hdf5 --model my-elmo --text-column text --layers all",
         "embed proteins.fasta vectors.npz --model seqvec --layers sum --pooling mean",
-        'embed "texts/*.jsonl" vectors --engine ray --workers 16',
     ),
 )
 def embed(
@@ -66,39 +65,28 @@ def embed(
     window: Annotated[
         int | None, option("N", "tokens within which rows are sorted by length [16 batches]", min=1)
     ] = None,
-    engine: Annotated[Literal["local", "ray"], typer.Option(help="ray: use the workers of a Ray cluster")] = "local",
-    workers: Annotated[int | None, option("N", "processes [1; with ray one per GPU, or per core]", min=1)] = None,
-    shard_rows: Annotated[int | None, option("N", "with ray: rows in a Parquet file [1024]", min=1)] = None,
+    workers: Annotated[int, option("N", "processes, on GPUs one for each", min=1)] = 1,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
     pretokenized: Pretokenized = False,
     overwrite: Overwrite = False,
     restart: Restart = False,
-    check_space: Annotated[
-        bool, flag("--check-space/--no-check-space", "refuse to start if the disk has too little space")
-    ] = True,
+    ignore_disk_space: Annotated[
+        bool, flag("--ignore-disk-space", "start even if the disk has too little space")
+    ] = False,
 ) -> None:
     """
     Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
     has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .fasta, .conllu (also .gz), .parquet, or -
     (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each
     line has a word and its numbers). Rows are named by their number, from 0, and FASTA sequences by their identifiers.
-    With --engine ray, INPUT can also be a folder, a glob pattern or a URI, and OUTPUT is a folder of Parquet files.
     """
-    options = {name: value for name, value in locals().items() if name != "engine" and value is not None}
-    options |= {"model": model, "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
-    if (window if engine == "ray" else shard_rows) is not None:
-        raise typer.BadParameter(f"--{'window' if engine == 'ray' else 'shard-rows'} is not for --engine {engine}")
-    if engine == "ray":
-        del options["check_space"]
-        from hf_elmo.embedding.workers import embed_on_ray as embed_corpus
-    else:
-        from hf_elmo.embedding.corpus import embed as embed_corpus
+    options = {**locals(), "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
+    from hf_elmo.embedding.corpus import embed as embed_corpus
 
-        options["progress"] = "lines"
-    with resumable(output if engine == "ray" else f"{output}.parts"):
-        written = embed_corpus(**options)
+    with resumable(f"{output}.parts"):
+        written = embed_corpus(**options, progress="lines")
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
@@ -118,7 +106,7 @@ def predict(
     model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model")],
     device: Device = None,
     batch_tokens: Annotated[int, option("N", "tokens per batch", min=1)] = 4096,
-    workers: Annotated[int, option("N", "processes", min=1)] = 1,
+    workers: Annotated[int, option("N", "processes, on GPUs one for each", min=1)] = 1,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",

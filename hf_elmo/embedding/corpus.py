@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import errno
-import hashlib
-import json
 import math
 import os
 import shutil
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +25,7 @@ from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
-from ..utils.text import NamedRow, Pair, Row, rows_of
+from ..utils.text import NamedRow, Row, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
 from .jobs import progress_bar, require_free, require_positive, run
 from .store import INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
@@ -76,7 +73,7 @@ def embed(
     restart: bool = False,
     progress: bool | Literal["lines"] | None = None,
     workers: int = 1,
-    check_space: bool = True,
+    ignore_disk_space: bool = False,
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of sentences.
 
@@ -128,7 +125,7 @@ def embed(
         workers: with `output`, the number of processes on this machine. They share the weights, divide PyTorch's
             threads, and each embeds a window at a time, with the same result; on GPUs, each takes one of them in turn.
             If one is killed, the run ends. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
-        check_space: raise an error before the work if the disk has not enough space for `output` and `OUTPUT.parts`.
+        ignore_disk_space: start even if the disk has not enough space for `output` and `OUTPUT.parts`.
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
@@ -158,11 +155,11 @@ def embed(
     with evaluation_mode(model), tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         rows = rows_of(inputs, reading, Path(folder))
         if output is not None:
-            survey = RowSurvey(rows)  # a malformed row raises here, before the work
+            survey = Survey(rows)  # a malformed row raises here, before the work
             require_writable(output, encoder.layout, survey.names, survey.rows)
             job = _Embedding(encoder, output)
             with progress_bar(survey.rows, progress, "embedding") as bar:
-                text = size_of_run(encoder, survey, output, check_space)
+                text = size_of_run(encoder, survey, output, ignore_disk_space)
                 if not bar.disable:
                     bar.write(text, file=sys.stderr)
                 count = run(job, rows, output, bar, overwrite=overwrite, restart=restart, workers=workers)
@@ -217,7 +214,7 @@ class _Embedding:
         write_vectors(draft, shards, self.encoder.layout, rows, self.metadata, self.index)
 
 
-def size_of_run(encoder: CorpusEncoder, survey: RowSurvey, output: Path, check_space: bool) -> str:
+def size_of_run(encoder: CorpusEncoder, survey: Survey, output: Path, ignore_disk_space: bool) -> str:
     """A sentence on a run: its rows and words (estimated from the first rows), and the size of its output. OSError if
     the disk has not enough space for it."""
     first_rows = encoder.tokenizer.split_into_words(survey.first_rows, encoder.options["pretokenized"])
@@ -233,10 +230,10 @@ def size_of_run(encoder: CorpusEncoder, survey: RowSurvey, output: Path, check_s
     folder = output.with_name(f"{output.name}.parts")
     free = shutil.disk_usage(next(parent for parent in output.absolute().parents if parent.exists())).free
     stored = sum(file.stat().st_size for file in folder.glob("*.arrow"))
-    if check_space and size + parts > free + stored:
+    if not ignore_disk_space and size + parts > free + stored:
         message = (
             f"{_in_words(size)} for {output.name} and until the end {_in_words(parts)} for {folder.name} are needed, "
-            f"but {_in_words(free + stored)} are free; check_space=False (--no-check-space) starts anyway"
+            f"but {_in_words(free + stored)} are free; ignore_disk_space=True starts anyway"
         )
         raise OSError(errno.ENOSPC, message, str(output))
     text += f": {output.name} will take about {_in_words(size)}, and {folder.name} {_in_words(parts)} until the end "
@@ -270,35 +267,22 @@ def prepare(
     return model, tokenizer
 
 
-class RowSurvey:
-    """Counts rows: their number, that of their words (at whitespace), the first rows, the SHA-256 of all rows, and the
-    names of those that have one."""
+class Survey:
+    """The number of rows, that of their words (at whitespace), the first rows, and the names of those that have one."""
 
-    def __init__(self, rows: Iterable[Row | Pair] = ()) -> None:
-        self.rows, self.words, self._digest = 0, 0, hashlib.sha256()
-        self.first_rows: list[Row | Pair] = []
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = self.words = 0
+        self.first_rows: list[Row] = []
         self.names: list[str] = []
-        deque(self.count(rows), maxlen=0)
-
-    def count(self, rows: Iterable[Row | Pair]) -> Iterator[Row | Pair]:
-        """Yields the same rows, and adds each of them to the survey."""
         for row in rows:
-            name = row.name if isinstance(row, NamedRow) else None
-            self._digest.update(json.dumps([row, name]).encode() + b"\n")
             if self.words < FIRST_WORDS:
                 self.first_rows.append(row)
             self.rows += 1
             self.words += _num_words(row)
-            if name is not None:
-                self.names.append(name)
-            yield row
-
-    @property
-    def sha256(self) -> str:
-        """The digest of the rows counted so far."""
-        return self._digest.hexdigest()
+            if isinstance(row, NamedRow):
+                self.names.append(row.name)
 
 
-def _num_words(row: Row | Pair) -> int:
+def _num_words(row: Row) -> int:
     """The number of words of a row, at whitespace."""
     return len(row.split() if isinstance(row, str) else row)

@@ -12,24 +12,19 @@ import json
 import math
 import os
 import re
-import shutil
-import uuid
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
-from fsspec.core import url_to_fs
-from fsspec.implementations.local import LocalFileSystem
-from huggingface_hub.utils import WeakFileLock
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -48,105 +43,6 @@ FORMATS = (".safetensors", ".npz", ".hdf5", ".h5", ".parquet", ".txt", ".txt.gz"
 NUMBER_BYTES = {".txt": 12, ".gz": 5.5}  # that a number takes in text
 INDEXED_ROWS = 1_000_000  # HDF5 holds `sentence_to_index` up to this many rows, because it is made in memory
 SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
-
-
-class ShardStore:
-    """A folder of shards.
-
-    Args:
-        folder: a path, or an address of fsspec.
-        ending: the ending of the shards' names: `".arrow"`, `".parquet"`, or any other ending for lines of text.
-    """
-
-    def __init__(self, folder: str | os.PathLike, ending: str) -> None:
-        self.filesystem, self.path = url_to_fs(os.fspath(folder))
-        self.ending = ending
-
-    @contextmanager
-    def opened(self, manifest: dict[str, Any], overwrite: bool = False, restart: bool = False) -> Iterator[None]:
-        """Use the folder for this run alone. It must be new, or that of an interrupted run with the same manifest.
-
-        Args:
-            manifest: everything that the shards depend on, JSON-serializable.
-            overwrite: remove what a finished run left.
-            restart: remove what an interrupted run left.
-
-        Raises:
-            FileExistsError: the folder has the result of a finished run, or other files.
-            TimeoutError: another run uses the folder. (Only a local file system has locks.)
-            ValueError: the interrupted run had another manifest.
-        """
-        self.filesystem.makedirs(self.path, exist_ok=True)
-        is_local = isinstance(self.filesystem, LocalFileSystem)
-        with WeakFileLock(os.path.join(self.path, LOCK), timeout=LOCK_SECONDS) if is_local else nullcontext():
-            manifest = json.loads(json.dumps(manifest))
-            before = self._read_manifest()
-            finished = before is not None and before.pop("finished", None)
-            if (before is None and self.names()) or (finished and not overwrite):
-                raise FileExistsError(f"{self.path} exists: choose another output, or overwrite=True")
-            if finished or restart:
-                self.remove(self.names())
-            elif before not in (None, manifest) and self.names():
-                other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
-                raise ValueError(
-                    f"{self.path} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
-                    "with its settings, or discard it with restart=True"
-                )
-            self._write_manifest(manifest)
-            yield
-        if self._read_manifest() is None:  # the folder has become a file
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    def names(self) -> list[str]:
-        """The names of the files in the folder that do not begin with a dot, in alphabetical order."""
-        names = (os.path.basename(path) for path in self.filesystem.ls(self.path, detail=False, refresh=True))
-        return sorted(name for name in names if not name.startswith("."))
-
-    def write(self, name: str, content: pyarrow.Table | Iterable[str]) -> None:
-        """Add a shard."""
-        with self._new_file(name + self.ending) as file:
-            if self.ending == ".arrow":
-                with pyarrow.ipc.new_file(file, content.schema) as writer:
-                    writer.write_table(content)
-            elif self.ending == ".parquet":
-                pyarrow.parquet.write_table(content, file, **PARQUET_OPTIONS)
-            else:
-                file.writelines(line.encode() for line in content)
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files of the folder."""
-        for name in names:
-            self.filesystem.rm_file(f"{self.path}/{name}")
-
-    def finish(self, **counts: int) -> None:
-        """Mark the run as finished; for a folder that is itself the result."""
-        self._write_manifest({**self._read_manifest(), "finished": counts})
-
-    def become(self, output: Path, write: Callable[[Path], None]) -> None:
-        """Write the result under another name, rename it to `output`, and remove the shards, and then the manifest."""
-        draft = Path(self.path, f".result{output.suffix}")
-        write(draft)
-        os.replace(draft, output)
-        self.remove([*self.names(), MANIFEST])
-
-    @contextmanager
-    def _new_file(self, name: str) -> Iterator[IO[bytes]]:
-        """A file that gets its name, or replaces the file of this name, once it is complete."""
-        draft = f"{self.path}/.{name}.{uuid.uuid4().hex}"
-        with self.filesystem.open(draft, "wb") as file:
-            yield file
-        self.filesystem.mv(draft, f"{self.path}/{name}")
-
-    def _read_manifest(self) -> dict[str, Any] | None:
-        path = f"{self.path}/{MANIFEST}"
-        return json.loads(self.filesystem.cat_file(path)) if self.filesystem.exists(path) else None
-
-    def _write_manifest(self, manifest: dict[str, Any]) -> None:
-        with self._new_file(MANIFEST) as file:
-            file.write(json.dumps(manifest, indent=2).encode())
-
-
-# -- results in one file -----------------------------------------------------------------------------------------------
 
 
 def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int) -> None:

@@ -217,7 +217,7 @@ def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, capsys, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**8, 10**8 - 10**7, 10**7))
     with pytest.raises(OSError, match=r"14 MB for out\.npz.*10 MB are free"):
         embed(model, source, output, overwrite=True)
-    embed(model, source, output, overwrite=True, check_space=False)
+    embed(model, source, output, overwrite=True, ignore_disk_space=True)
 
 
 @pytest.mark.parametrize(
