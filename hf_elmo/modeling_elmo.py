@@ -19,7 +19,7 @@ from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, Elm
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-INTERFACE = 2  # version of the interface to `hf_elmo.kernels`; kernels with another version are not used
+INTERFACE = 3  # version of the interface to `hf_elmo.kernels`
 
 State = tuple[Tensor, Tensor]
 Clips = tuple[float | None, float | None]  # the bounds of the cell state and of the projected output
@@ -37,17 +37,16 @@ SENTENCE_TRANSFORMERS = {
 def _kernels() -> ModuleType | None:
     """The package of the faster backends, if a version of hf_elmo with this interface is installed."""
     try:
-        import hf_elmo.kernels as kernels
+        from hf_elmo.kernels.backends import connect
     except ImportError:
         return None
-    return kernels if kernels.INTERFACE == INTERFACE else None
+    return connect(INTERFACE)
 
 
-def find_backend(operation: str, *arguments: Any) -> Callable[..., Any] | None:
-    """The function that computes the operation on these arguments faster than plain PyTorch, or `None`."""
+def find_backend(operation: str, *arguments: Any) -> Callable[[], Any] | None:
+    """A function that computes the operation on these arguments faster than plain PyTorch, or `None`."""
     kernels = _kernels()
-    backend = kernels and kernels.choose(operation, *arguments)
-    return backend and backend.run
+    return kernels and kernels.find(operation, *arguments)
 
 
 # What tokenizers and Trainer pass to every model, and a model without a use for it does not read.
@@ -222,25 +221,6 @@ class LstmCall(NamedTuple):
     proj_clip: float | None
 
 
-def require_shapes(call: LstmCall) -> None:
-    """Raises ValueError if shapes do not agree: kernels in C read memory by them, and PyTorch would broadcast some."""
-    (directions, words, width), size, cells = call.inputs.shape, call.hidden.shape[-1], call.cell.shape[-1]
-    sizes = list(call.batch_sizes)
-    if not sizes or sizes[-1] < 1 or sizes != sorted(sizes, reverse=True) or sum(sizes) != words:
-        raise ValueError(f"batch_sizes are {sizes}, but must be positive, in descending order, and sum to {words}.")
-    if len(call.weights) != directions:
-        raise ValueError(f"inputs are for {directions} directions, but weights for {len(call.weights)}.")
-    shapes = [(directions, sizes[0], size), (directions, sizes[0], cells)]
-    shapes += [(4 * cells, width), (4 * cells, size), (4 * cells,), (size, cells)] * directions
-    names = ["h", "c", *LstmWeights._fields * directions]
-    tensors = call.hidden, call.cell, *(tensor for weights in call.weights for tensor in weights)
-    for name, tensor, shape in zip(names, tensors, shapes, strict=True):
-        if tensor is None and size != cells:
-            raise ValueError(f"without a projection, h must have the size of c, {cells}, but has the size {size}.")
-        if tensor is not None and tensor.shape != shape:
-            raise ValueError(f"{name} has the shape {list(tensor.shape)}, but must have the shape {list(shape)}.")
-
-
 def clip(x: Tensor, bound: float | None) -> Tensor:
     """`x` with its absolute value bounded, or `x` itself without a bound."""
     return x if bound is None else x.clamp(-bound, bound)
@@ -282,9 +262,9 @@ def bilstm_layer(
     computed = dtype if is_multiplied(dtype, inputs.device) else torch.float32
     hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
     call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
-    require_shapes(call)
     with torch.autocast(inputs.device.type, enabled=False):
-        outputs, (hidden, cell) = (find_backend("lstm", call) or lstm_directions)(call)
+        backend = find_backend("lstm", call)
+        outputs, (hidden, cell) = backend() if backend else lstm_directions(call)
     return outputs.to(dtype), (hidden.to(dtype), cell)
 
 
@@ -300,13 +280,10 @@ def is_multiplied(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the device has instructions for matrix products in `dtype`. A CPU without them is many times slower."""
     if device.type != "cpu" or dtype.itemsize > 2:
         return True
-    onednn = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    # On x86 oneDNN computes products in bfloat16 with any AVX-512, but without instructions for them slowly.
-    return (
-        dtype == torch.bfloat16
-        and onednn
-        and (torch.cpu._is_avx512_bf16_supported() or not torch.cpu._is_avx2_supported())
-    )
+    if (kernels := _kernels()) is not None:
+        return dtype == torch.bfloat16 and kernels.multiplies_bfloat16()
+    has = getattr(torch.cpu, "get_capabilities", dict)()  # from PyTorch 2.11 on
+    return dtype == torch.bfloat16 and bool(has.get("avx512_bf16") or has.get("bf16"))
 
 
 def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
@@ -353,16 +330,6 @@ def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights
     return hidden, cell
 
 
-def is_plain(module: nn.Module, kind: type) -> bool:
-    """Whether calling the module only runs `kind.forward` on its parameters, without hooks, offloading, adapters,
-    parametrizations or quantization. Only then can the parameters be used directly, without calling the module."""
-    if type(module) is not kind or "forward" in vars(module):  # accelerate replaces `forward`
-        return False
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    parameters = [parameter for parameter in module._parameters.values() if parameter is not None]
-    return not any(hooks) and all(type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in parameters)
-
-
 def bilm_linear(in_features: int, out_features: int, initial_bias: float = 0.0) -> nn.Linear:
     """A linear layer that `_init_weights` initializes as the original code does, with `initial_bias` as its bias."""
     layer = nn.Linear(in_features, out_features)  # no subclass: quantizers convert this exact type
@@ -381,17 +348,6 @@ class ElmoHighway(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.carry(x))
         return gate * torch.relu(self.transform(x)) + (1 - gate) * x
-
-
-class CharacterWeights(NamedTuple):
-    """The parameters of an [`ElmoCharacterEncoder`] for backends."""
-
-    embedding: Tensor  # [vocabulary, size]; row 0 is padding and has no gradient
-    convolutions: Sequence[tuple[Tensor, Tensor]]  # weight [filters, size, width] and bias of each
-    highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # carry's weight and bias, transform's weight and bias
-    projection: tuple[Tensor, Tensor] | None  # weight [P, filters] and bias
-    word_embedding: Tensor | None  # [words, size]; if it is not None, a word's row ends with the word's id
-    activation: Callable[[Tensor], Tensor]
 
 
 class ElmoCharacterEncoder(nn.Module):
@@ -427,10 +383,10 @@ class ElmoCharacterEncoder(nn.Module):
         """Ids `[..., characters]` to vectors `[..., P]`; the vector of each distinct word is computed once."""
         if self.embedding is None:  # faster than to find the distinct words
             return self._mix_filters(None, character_ids)
-        words, weights = character_ids.flatten(0, -2), self.plain_weights()
-        backend = weights and find_backend("word-vectors", weights, words)
+        words = character_ids.flatten(0, -2)
+        backend = find_backend("word-vectors", self, words)
         if backend is not None:
-            vectors = backend(weights, words)
+            vectors = backend()
         else:
             distinct, index = distinct_rows(words)
             vectors = self.encode(distinct).index_select(0, index)
@@ -440,12 +396,12 @@ class ElmoCharacterEncoder(nn.Module):
         """The vectors `[words, P]` of distinct words `[words, characters]`."""
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
-        characters, weights = words[:, self.characters].contiguous(), self.plain_weights()
+        characters = words[:, self.characters].contiguous()
         steps = torch.arange(1, characters.shape[1] + 1, device=words.device)
         lengths = ((characters != WORD_PADDING_ID) * steps).amax(1)
-        backend = weights and find_backend("character-maxima", weights, characters, lengths)
+        backend = find_backend("character-maxima", self, characters, lengths)
         if backend is not None:
-            return self._mix_filters(self.activation(backend(weights, characters, lengths)), words)
+            return self._mix_filters(self.activation(backend()), words)
         # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
         # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
         group, order = (lengths // self.lengths_together).sort(stable=True)
@@ -459,25 +415,6 @@ class ElmoCharacterEncoder(nn.Module):
             ]
         )
         return self._mix_filters(vectors, words[order]).index_select(0, order.argsort())
-
-    def plain_weights(self) -> CharacterWeights | None:
-        """The parameters for backends; `None` if a module must be called (see [`is_plain`])."""
-        embeddings = [self.embedding] if self.word_embedding is None else [self.embedding, self.word_embedding]
-        linear = [layer for highway in self.highways for layer in (highway.carry, highway.transform)]
-        linear += [] if self.projection is None else [self.projection]
-        layers = {nn.Embedding: embeddings, nn.Conv1d: self.convolutions, nn.Linear: linear, ElmoHighway: self.highways}
-        plain = all(is_plain(m, kind) for kind, modules in layers.items() for m in modules)  # type: ignore[attr-defined]
-        hooks = nn.modules.module  # hooks of all modules; PyTorch has no public function that tells
-        if not plain or hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
-            return None
-        return CharacterWeights(
-            self.embedding.weight,
-            [(layer.weight, layer.bias) for layer in self.convolutions],
-            [(x.carry.weight, x.carry.bias, x.transform.weight, x.transform.bias) for x in self.highways],
-            None if self.projection is None else (self.projection.weight, self.projection.bias),
-            None if self.word_embedding is None else self.word_embedding.weight,
-            self.activation,
-        )
 
     def _convolve(self, characters: Tensor) -> Tensor:
         x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]

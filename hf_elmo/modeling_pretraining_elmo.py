@@ -18,7 +18,6 @@ from .modeling_elmo import (
     Packing,
     State,
     bilm_linear,
-    is_plain,
     product_dtype,
     refuse_unknown,
     unpadded_mask,
@@ -354,7 +353,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if sampled is None:
             nll = self._full_nll(hidden, targets)
             total = nll.sum()
-        elif is_plain(self.lm_head, nn.Linear):
+        elif _is_plain(self.lm_head):
             total, nll = sampled_softmax_nll(hidden, self.lm_head.weight, self.lm_head.bias, targets, sampled)
         else:
             raise ValueError(
@@ -366,10 +365,17 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def _full_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         head = self.lm_head
-        if is_plain(head, nn.Linear):
+        if _is_plain(head):
             return full_softmax_nll(hidden, head.weight, head.bias, targets)
         logits = head(hidden).float()
         return nn.functional.cross_entropy(logits, targets.to(logits.device), reduction="none").to(hidden.device)
+
+
+def _is_plain(layer: nn.Linear) -> bool:
+    """Whether calling the layer only multiplies by its own weights: no hook, offloading, adapter or quantization."""
+    changed = any(value for name, value in vars(layer).items() if "forward" in name or "backward" in name)
+    plain = type(layer) is nn.Linear and type(layer.weight) in (Tensor, nn.Parameter)
+    return plain and not changed and not layer.weight.is_meta
 
 
 def require_labels(labels: Tensor, size: int) -> None:

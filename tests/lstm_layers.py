@@ -1,5 +1,7 @@
 """Layers of the recurrence for tests: random ones, the reference, and comparisons."""
 
+from contextlib import contextmanager
+
 import torch
 
 from hf_elmo import kernels
@@ -39,6 +41,14 @@ def random_layer(
         for _ in range(directions)
     ]
     return inputs, (hidden, cells.to(state_dtype)), weights
+
+
+@contextmanager
+def record():
+    """A list that collects (operation, backend) for each choice in the block, except choices of plain PyTorch."""
+    chosen: list[tuple[str, str]] = []
+    with kernels.watch(lambda operation, backend, _: chosen.append((operation, backend.name)) if backend else None):
+        yield chosen
 
 
 def reference(*arguments):

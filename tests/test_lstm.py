@@ -6,7 +6,18 @@ import torch
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.lstm_layers import BATCHES, CELL, CLIPS, INPUT, TOLERANCE, assert_near, everything, random_layer, reference
+from tests.lstm_layers import (
+    BATCHES,
+    CELL,
+    CLIPS,
+    INPUT,
+    TOLERANCE,
+    assert_near,
+    everything,
+    random_layer,
+    record,
+    reference,
+)
 
 ENDING = BATCHES["rows ending"]
 
@@ -22,13 +33,13 @@ def way(request) -> str:
 @pytest.mark.parametrize("projected", [True, False], ids=["projected", "unprojected"])
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
 def test_equals_plain_pytorch(batch_sizes, projected, clips):
-    for dtype, directions in ((torch.float64, 2), (torch.float32, 2), (torch.float32, 1)):
-        layer = random_layer(batch_sizes, dtype, directions, projected=projected)
+    for directions in (2, 1):
+        layer = random_layer(batch_sizes, directions=directions, projected=projected)
         arguments = layer[0], batch_sizes, *layer[1:], *clips
-        with kernels.use("onednn-training"), kernels.record() as ran:
+        with kernels.use("onednn-training"), record() as ran:
             found = everything(bilstm_layer, *arguments)
         assert ran == [("lstm", "onednn-training")]
-        assert_near(found, everything(reference, *arguments), TOLERANCE[dtype])
+        assert_near(found, everything(reference, *arguments), TOLERANCE[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)

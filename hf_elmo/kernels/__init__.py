@@ -13,23 +13,10 @@ from .backends import (
     describe,
     enabled,
     explain,
-    record,
     use,
     watch,
 )
 from .tensors import clear_cache
 
-__all__ = [
-    "INTERFACE",
-    "WITHOUT_GRADIENTS",
-    "WITH_GRADIENTS",
-    "Backend",
-    "choose",
-    "clear_cache",
-    "describe",
-    "enabled",
-    "explain",
-    "record",
-    "use",
-    "watch",
-]
+__all__ = ["INTERFACE", "WITHOUT_GRADIENTS", "WITH_GRADIENTS", "Backend", "choose", "clear_cache", "describe"]
+__all__ += ["enabled", "explain", "use", "watch"]

@@ -7,9 +7,11 @@ computes the operation. [`describe`] says which backend runs, and why the backen
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +19,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from . import character_tables, lstm_c, lstm_onednn, word_cache
-from .tensors import wants_gradient, why_not_plain
+from .lstm_onednn import multiplies_bfloat16  # noqa: F401  modeling_elmo.py uses it
+from .tensors import CharacterWeights, require_shapes, wants_gradient, why_not_plain
 
-INTERFACE = 2  # the version of the operations' arguments; `modeling_elmo.INTERFACE` must be equal
+INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 
 
 class Backend(NamedTuple):
@@ -51,7 +54,7 @@ WITHOUT_GRADIENTS: dict[str, tuple[Backend, ...]] = {
     "character-maxima": (),
 }
 WITH_GRADIENTS: dict[str, tuple[Backend, ...]] = {
-    "lstm": (Backend("onednn-training", lambda call: None, lstm_onednn.run_training),),
+    "lstm": (Backend("onednn-training", lstm_onednn.why_not_training, lstm_onednn.run_training),),
     "word-vectors": (),
     "character-maxima": (Backend("character-tables", character_tables.why_not, character_tables.run),),
 }
@@ -61,6 +64,25 @@ NAMES = frozenset(
 
 _setting: ContextVar[str | None] = ContextVar("hf_elmo.kernels.setting", default=None)
 _watcher: ContextVar[Callable[[str, Backend | None, tuple], None] | None] = ContextVar("watcher", default=None)
+
+
+def connect(interface: int) -> ModuleType | None:
+    """This module, for a `modeling_elmo.py` with the same interface: those of checkpoints may be older or newer."""
+    return sys.modules[__name__] if interface == INTERFACE else None
+
+
+def find(operation: str, first: Any, *others: Tensor) -> Callable[[], Any] | None:
+    """What `modeling_elmo.find_backend` returns. The first argument is an `LstmCall` or an `ElmoCharacterEncoder`.
+
+    Raises:
+        ValueError: shapes of the call do not agree, or `HF_ELMO_KERNELS` names an unknown backend.
+    """
+    if operation == "lstm":
+        require_shapes(first)
+    elif (first := CharacterWeights.of(first)) is None:
+        return None
+    backend = choose(operation, first, *others)
+    return backend and functools.partial(backend.run, first, *others)
 
 
 def choose(operation: str, *arguments: Any) -> Backend | None:
@@ -149,14 +171,6 @@ def watch(watcher: Callable[[str, Backend | None, tuple], None]) -> Iterator[Non
         yield
     finally:
         _watcher.reset(token)
-
-
-@contextmanager
-def record() -> Iterator[list[tuple[str, str]]]:
-    """A list that collects (operation, backend) for each choice in the block, except choices of plain PyTorch."""
-    chosen: list[tuple[str, str]] = []
-    with watch(lambda operation, backend, _: chosen.append((operation, backend.name)) if backend else None):
-        yield chosen
 
 
 def describe(model: PreTrainedModel) -> str:

@@ -2,15 +2,14 @@
 
 "fused" is for many rows, "small-batch" for few, and both read the same copy of the weights, laid out in blocks. A kind
 of product is named by its types: "f32"; "half", bfloat16 weights that multiply float32 numbers, where there are no
-instructions for bfloat16; "bf16"; and on AMX tiles "bf16_tiles" and "split_tiles". The last one computes float32 if
-`torch.set_float32_matmul_precision("high")` allows it: each float32 number is the sum of two bfloat16 numbers, and each
-product the sum of three products.
+instructions for bfloat16; "bf16"; and on AMX tiles "bf16_tiles".
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,21 +17,21 @@ from torch import Tensor
 from . import native
 from .lstm_onednn import why_not_packed
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES
-from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_not_cached
+from .tensors import State, get_cached, last_words, why_not_cached
+
+if TYPE_CHECKING:
+    from ..modeling_elmo import LstmCall, LstmWeights
 
 # The most rows in a group, whose weights are read once: the operands of more rows do not stay in the cache.
-GROUP_ROWS = {"f32": 128, "half": 128, "bf16": 512, "bf16_tiles": 512, "split_tiles": 512}
+GROUP_ROWS = {"f32": 128, "half": 128, "bf16": 512, "bf16_tiles": 512}
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
 
 
 def why_not_fused_tiles(call: LstmCall) -> str | None:
     """Why "fused-tiles" does not compute the call, or `None` if it does."""
-    kind = _kind_of(call, tiles=True)
     if native.library() is not None and not _has_tiles():
         return "this processor has no AMX tiles, or the operating system does not permit them (arch_prctl)"
-    if kind == "split_tiles" and _has_exact_products():
-        return 'float32 products are exact: torch.set_float32_matmul_precision("high") allows faster ones'
-    return _why_not("many", kind, call)
+    return _why_not("many", "bf16_tiles", call) if call.inputs.dtype == torch.bfloat16 else "inputs are not bfloat16"
 
 
 def why_not_fused(call: LstmCall) -> str | None:
@@ -74,16 +73,12 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
     return why_not_cached(tensor for weights in call.weights for tensor in weights)
 
 
-def _kind_of(call: LstmCall, tiles: bool = False, few: bool = False) -> str | None:
+def _kind_of(call: LstmCall, few: bool = False) -> str | None:
     """The kind of product for the types of a call; a library without the instructions may lack it."""
     if call.inputs.dtype == torch.bfloat16:
-        lacks = few and not hasattr(native.library(), "layer_few_bf16")
-        return "bf16_tiles" if tiles else "half" if lacks else "bf16"
-    if call.inputs.dtype != torch.float32:
-        return None
-    if all(tensor is None or tensor.dtype == torch.bfloat16 for weights in call.weights for tensor in weights):
-        return "half"
-    return "split_tiles" if tiles else "f32"
+        return "half" if few and not hasattr(native.library(), "layer_few_bf16") else "bf16"
+    halves = all(tensor is None or tensor.dtype == torch.bfloat16 for weights in call.weights for tensor in weights)
+    return {True: "half", False: "f32"}[halves] if call.inputs.dtype == torch.float32 else None
 
 
 @functools.cache
@@ -91,17 +86,10 @@ def _has_tiles() -> bool:
     return hasattr(native.library(), "request_tiles") and bool(native.library().request_tiles())
 
 
-def _has_exact_products() -> bool:
-    try:
-        return torch.get_float32_matmul_precision() == "highest"
-    except RuntimeError:  # PyTorch's newer settings for each library are in use, and they differ
-        return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
-
-
 def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`."""
-    kind = _kind_of(call, tiles, few=how == "few")
-    dtype = torch.bfloat16 if kind in ("bf16", "bf16_tiles") else torch.float32
+    kind = "bf16_tiles" if tiles else _kind_of(call, few=how == "few")
+    dtype = torch.bfloat16 if "bf16" in kind else torch.float32
     inputs = call.inputs.to(dtype).contiguous()
     hidden = call.hidden.to(torch.float32, copy=True).contiguous()
     cell = call.cell.clone(memory_format=torch.contiguous_format)
@@ -112,27 +100,18 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
         group = math.ceil(rows / (math.ceil(rows / GROUP_ROWS[kind] / step) * step))
     else:
         group = min(words, max(rows, WORDS_AT_ONCE))
-    fields = {
+    arrays = {
         "inputs": list(inputs),
         "weights": [_gates_layout(kind, weights) for weights in call.weights],
         "weight_hr": [_projection_layout(kind, weights.weight_hr) for weights in call.weights],
         "biases": [weights.bias.detach().to(dtype).float().contiguous() for weights in call.weights],
         "outputs": list(outputs),
-        "hidden": hidden,
-        "cell": cell,
-        "cell_outputs": torch.empty_like(cell),
         "sizes": torch.tensor(call.batch_sizes, dtype=torch.int64, device="cpu"),
-        "steps": len(call.batch_sizes),
-        "group": math.ceil(group / FUSED_ROWS) * FUSED_ROWS,
-        "directions": directions,
-        "rows": rows,
-        "input": inputs.shape[2],
-        "size": size,
-        "cells": cell.shape[2],
-        "threads": threads,
-        "cell_clip": call.cell_clip,
-        "proj_clip": call.proj_clip,
     }
+    arrays |= {"hidden": hidden, "cell": cell, "cell_outputs": torch.empty_like(cell)}
+    sizes = {"directions": directions, "rows": rows, "input": inputs.shape[2], "size": size, "cells": cell.shape[2]}
+    sizes |= {"steps": len(call.batch_sizes), "group": math.ceil(group / FUSED_ROWS) * FUSED_ROWS, "threads": threads}
+    fields = arrays | sizes | {"cell_clip": call.cell_clip, "proj_clip": call.proj_clip}
     scratch_bytes = math.ceil(native.run(f"layer_{how}_scratch_{kind}", **fields) / 64) * 64  # whole cache lines
     scratch = torch.empty(threads, scratch_bytes, dtype=torch.uint8, device="cpu")
     native.run(f"layer_{how}_{kind}", **fields, scratch=scratch, scratch_bytes=scratch_bytes)
@@ -148,29 +127,19 @@ def _gates_layout(kind: str, weights: LstmWeights) -> Tensor:
     """`weight_ih` and `weight_hh` `[4C, ...]` side by side: the four gates of `LANES` cells in a block."""
 
     def make() -> Tensor:
-        weight = torch.cat((weights.weight_ih, weights.weight_hh), dim=1).detach()
-        return _lay_out(kind, weight, len(weight) // 4 // LANES, LANES, len(weight) // 4)
+        weight = torch.cat((weights.weight_ih, weights.weight_hh), dim=1)
+        return _laid_out(kind, weight).unflatten(0, (4, -1, LANES)).permute(1, 0, 3, 2).contiguous()
 
-    return get_cached((weights.weight_ih, weights.weight_hh), LAYOUTS[kind], make)
+    return get_cached((weights.weight_ih, weights.weight_hh), kind == "f32", make)
 
 
 def _projection_layout(kind: str, weight: Tensor | None) -> Tensor | None:
-    if weight is None:
-        return None
-    blocks = len(weight) // FUSED_COLUMNS
-    return get_cached((weight,), LAYOUTS[kind], lambda: _lay_out(kind, weight.detach(), blocks, FUSED_COLUMNS, LANES))
+    def make() -> Tensor:
+        return _laid_out(kind, weight).unflatten(0, (-1, 4, LANES)).mT.contiguous()
+
+    return weight if weight is None else get_cached((weight,), kind == "f32", make)
 
 
-LAYOUTS = {"f32": torch.float32} | dict.fromkeys(("half", "bf16", "bf16_tiles"), torch.bfloat16) | {"split_tiles": None}
-
-
-def _lay_out(kind: str, weight: Tensor, blocks: int, block_step: int, group_step: int) -> Tensor:
-    """`weight [rows, K]` in the blocks of `csrc/layer.c`; a pair of bfloat16 numbers is laid out as one number."""
-
-    def laid_out(weight: Tensor) -> Tensor:
-        return native.lay_out(weight.contiguous().view(torch.float32), blocks, 4, block_step, group_step)
-
-    if (dtype := LAYOUTS[kind]) is not None:
-        return laid_out(weight.to(dtype))
-    weight, rounded = weight.float(), weight.bfloat16()
-    return torch.stack([laid_out(part) for part in (rounded, (weight - rounded).bfloat16())], dim=1)
+def _laid_out(kind: str, weight: Tensor) -> Tensor:
+    """`weight [rows, K]` in the type of `csrc/layer.c`; a pair of bfloat16 numbers is laid out as one number."""
+    return weight.detach().to(torch.float32 if kind == "f32" else torch.bfloat16).contiguous().view(torch.float32)

@@ -10,21 +10,37 @@ the gradients of weights after the loop and, without packed weights, the input h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from .cells import backward_cell, clip_backward_, forward_cell
-from .tensors import LstmCall, State, aliases, clip, first_order, get_cached, last_words, steps_of, why_not_cached
+from . import native
+from .cells import TYPES, backward_cell, clip_backward_, forward_cell
+from .tensors import State, aliases, first_order, get_cached, has, last_words, steps_of, why_not_cached
+
+if TYPE_CHECKING:
+    from ..modeling_elmo import LstmCall
 
 Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]
+Saved = Sequence[Tensor | None]
 Clips = tuple[float | None, float | None]
 
 ROWS = 128  # oneDNN chooses the layout for this number of rows; the layout works for any number
 # For fewer rows, reading the weights takes most time: "small-batch" and plain PyTorch read only half of them in a step.
 FEWEST_ROWS = 8
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether oneDNN multiplies bfloat16 by instructions for it. On x86 it does so with any AVX-512, but slowly."""
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    return torch.backends.mkldnn.is_available() and supported() and (has("avx512_bf16") or not is_x86)
 
 
 def why_not_packed(x: Tensor, rows: int = ROWS) -> str | None:
@@ -33,9 +49,9 @@ def why_not_packed(x: Tensor, rows: int = ROWS) -> str | None:
         return "to multiply one row takes as long as to read the weights, so packing them gains nothing"
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return "oneDNN is switched off, or this PyTorch was built without it"
-    is_x86, bfloat16 = torch.cpu._is_avx2_supported(), torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    bfloat16 = bfloat16 and (torch.cpu._is_avx512_bf16_supported() or not is_x86)
-    if x.dtype != torch.float32 and not (x.dtype == torch.bfloat16 and bfloat16):
+    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return "this PyTorch has other operations for packed weights"
+    if x.dtype != torch.float32 and not (x.dtype == torch.bfloat16 and multiplies_bfloat16()):
         return f"oneDNN does not multiply {x.dtype} on this processor"
     return None
 
@@ -59,7 +75,14 @@ def why_not_inference(call: LstmCall) -> str | None:
     if call.batch_sizes[0] < FEWEST_ROWS:
         return f"a batch of fewer than {FEWEST_ROWS} rows"
     weights = (tensor for weights in call.weights for tensor in weights)
-    return why_not_packed(call.inputs) or why_not_cached(weights)
+    return why_not_packed(call.inputs) or why_not_training(call) or why_not_cached(weights)
+
+
+def why_not_training(call: LstmCall) -> str | None:
+    """Why "onednn-training" does not compute the call, or `None` if it does."""
+    if call.inputs.dtype not in TYPES or call.cell.dtype != torch.float32:
+        return f"inputs are {call.inputs.dtype}, not float32 or bfloat16, or cells are {call.cell.dtype}, not float32"
+    return native.reason()
 
 
 def _run(call: LstmCall, direction: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, State]:
@@ -81,7 +104,7 @@ def run_inference(call: LstmCall) -> tuple[Tensor, State]:
         bias = weights.bias.detach().to(inputs.dtype)
         gates_of = _both_halves(product(weights.weight_ih, weights.weight_hh), inputs, hidden, bias)
         project = None if weights.weight_hr is None else product(weights.weight_hr)
-        return _results(*loop, *_forward_loop(*loop, inputs, hidden, cell, gates_of, project, keep=False))
+        return _results(*loop, *_forward_loop(*loop, (inputs, hidden, cell), gates_of, project, keep=False))
 
     return _run(call, direction)
 
@@ -100,7 +123,8 @@ def _results(steps: Steps, clips: Clips, *saved: Tensor | None) -> tuple[Tensor,
     """The outputs of all words, and the state after the last step of each row."""
     *_, cells, _, _, outputs = saved
     last = last_words([end - start for start, end in steps])
-    return outputs, outputs.index_select(0, last), clip(cells.index_select(0, last), clips[0])
+    after = cells.index_select(0, last)
+    return outputs, outputs.index_select(0, last), after if clips[0] is None else after.clamp(-clips[0], clips[0])
 
 
 class _Layer(torch.autograd.Function):
@@ -114,7 +138,7 @@ class _Layer(torch.autograd.Function):
         else:  # one product for both halves is faster than two
             gates_of = _both_halves(pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs, hidden, bias)
         project = None if weight_hr is None else product_of(weight_hr, len(hidden))
-        saved = _forward_loop(steps, clips, inputs, hidden, cell, gates_of, project)
+        saved = _forward_loop(steps, clips, (inputs, hidden, cell), gates_of, project)
         ctx.save_for_backward(*aliases(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr), *saved)
         ctx.loop = steps, clips
         return _results(steps, clips, *saved)
@@ -154,18 +178,11 @@ def _both_halves(product: Product, inputs: Tensor, hidden: Tensor, bias: Tensor)
 
 
 def _forward_loop(
-    steps: Steps,
-    clips: Clips,
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    gates_of: Callable[[slice, Tensor], Tensor],
-    project: Product | None,
-    keep: bool = True,
-) -> tuple[Tensor | None, ...]:
-    """What the gradient needs: the gates of each step before activation (with `keep`), the cells before
-    their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
-    cell_clip, proj_clip = clips
+    steps: Steps, clips: Clips, start: Sequence[Tensor], gates_of: Product, project: Product | None, keep: bool = True
+) -> Saved:
+    """What the gradient needs, from inputs and state: the gates of each step before activation (with `keep`), the cells
+    before their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
+    (inputs, hidden, cell), (cell_clip, proj_clip) = start, clips
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
     projected = None if project is None else inputs.new_empty(len(inputs), hidden.shape[1])
     outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
@@ -183,20 +200,13 @@ def _forward_loop(
     return *step_gates, cells, cell_outputs, projected, outputs
 
 
-def _backward_loop(
-    steps: Steps,
-    clips: Clips,
-    arguments: tuple[Tensor | None, ...],
-    saved: tuple[Tensor | None, ...],
-    grad_outputs: Tensor,
-    grad_hidden: Tensor,
-    grad_cell: Tensor,
-) -> Tensor:
+def _backward_loop(steps: Steps, clips: Clips, arguments: Saved, saved: Saved, *grads: Tensor) -> Tensor:
     """The gradient of the gates before activation, from the arguments and the result of `_forward_loop`.
 
-    In place, `grad_outputs` becomes the gradient of the projections before their clip, and `grad_hidden` and
-    `grad_cell` become the gradients of the state before the first step.
+    In place, the gradient of the outputs becomes that of the projections before their clip, and the gradients of the
+    state after the last step become those of the state before the first step.
     """
+    grad_outputs, grad_hidden, grad_cell = grads
     (_, _, cell, _, weight_hh, _, weight_hr), (*gates, cells, _, projected, _) = arguments, saved
     cell_clip, proj_clip = clips
     cell, grad_gates = cell.contiguous(), cells.new_empty(len(cells), 4 * cells.shape[1], dtype=gates[0].dtype)

@@ -29,20 +29,16 @@ from huggingface_hub.constants import HF_HOME
 from torch import Tensor
 from transformers.utils import logging
 
+from .tensors import has
+
 logger = logging.get_logger(f"transformers.{__name__}")
 
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-march=native", *(SOURCES / "flags").read_text(encoding="utf-8").split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 COMPILED = Path(__file__).parent / "compiled"
-# The libraries of a wheel, best first, each with a function that says whether this processor has its instructions.
-INSTRUCTION_SETS = {
-    "amx": torch.cpu._is_amx_tile_supported,
-    "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
-    "avx512": torch.cpu._is_avx512_supported,
-    "avx2": torch.cpu._is_avx2_supported,
-    "neon": lambda: True,
-}
+# The libraries of a wheel, best first, each with the name of its instructions for `tensors.has`.
+INSTRUCTION_SETS = {"amx": "amx_tile", "avx512_bf16": "avx512_bf16", "avx512": "avx512", "avx2": "avx2", "neon": None}
 # Functions of the OpenMP runtime that PyTorch uses, in the order of `struct openmp` in csrc/threads.h.
 OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
 NO_THREADS = "one, as no OpenMP runtime of PyTorch was found"
@@ -74,7 +70,6 @@ STRUCTS = {
         int64="sizes",
         uint8="scratch",
     ),
-    "layout": _struct("rows depth blocks groups block_step group_step threads", float32="weight laid_out"),
     "product": _struct("rows depth columns threads", float32="x weights bias sums"),
     "highway": _struct("rows columns threads", float32="x carry transform"),
     "characters": _struct(
@@ -134,21 +129,6 @@ def threads_for(work: int, work_per_thread: int) -> int:
     return max(1, min(torch.get_num_threads(), work // work_per_thread))
 
 
-def lay_out(weight: Tensor, blocks: int, groups: int, block_step: int, group_step: int) -> Tensor:
-    """Copy `weight [rows, depth]`, float32, to the layout `[blocks, groups, depth, LANES]` of products in C.
-
-    Group `g` of block `b` holds the `LANES` rows from `b * block_step + g * group_step` on, with zeros for rows after
-    the last row of `weight`. This is several times as fast as PyTorch's copy of a permuted tensor.
-    """
-    weight = weight.detach().contiguous()
-    rows, depth = weight.shape
-    laid_out = weight.new_empty(blocks, groups, depth, LANES)
-    sizes = {"rows": rows, "depth": depth, "blocks": blocks, "groups": groups}
-    steps = {"block_step": block_step, "group_step": group_step, "threads": threads_for(laid_out.numel(), 1 << 18)}
-    run("layout", weight=weight, laid_out=laid_out, **sizes, **steps)
-    return laid_out
-
-
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +183,7 @@ def _from_wheel() -> _Loaded | None:
     """The wheel's library for this processor, or `None`."""
     if os.environ.get("HF_ELMO_CFLAGS"):
         return None
-    available = (COMPILED / f"{name}.so" for name, is_supported in INSTRUCTION_SETS.items() if is_supported())
+    available = (COMPILED / f"{name}.so" for name, needed in INSTRUCTION_SETS.items() if not needed or has(needed))
     path = next(filter(Path.exists, available), None)
     return path and _Loaded(ctypes.CDLL(str(path)), f"{path}, from the wheel")
 

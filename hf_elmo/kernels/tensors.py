@@ -9,11 +9,13 @@ number of each row. Of larger weights, about `SAMPLES` numbers are compared, whi
 number of each of their rows would take a tenth of the time of a sentence of five words.)
 """
 
+from __future__ import annotations
+
 import ctypes
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,50 +24,78 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+if TYPE_CHECKING:
+    from ..modeling_elmo import LstmCall
+
 Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]
 
 WHOLE, EACH_ROW, SAMPLES = 1 << 16, 1 << 19, 64  # bytes, bytes, numbers
 
 
-# -- the arguments of operations, as `modeling_elmo.py` defines them ---------------------------------------------------
+class CharacterWeights(NamedTuple):
+    """The parameters of a `modeling_elmo.ElmoCharacterEncoder`."""
 
-
-class LstmWeights(Protocol):
-    """`modeling_elmo.LstmWeights`."""
-
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias: Tensor
-    weight_hr: Tensor | None
-
-    def __iter__(self) -> Iterator[Tensor | None]: ...
-
-
-class LstmCall(Protocol):
-    """`modeling_elmo.LstmCall`."""
-
-    inputs: Tensor
-    batch_sizes: Sequence[int]
-    hidden: Tensor
-    cell: Tensor
-    weights: Sequence[LstmWeights]
-    cell_clip: float | None
-    proj_clip: float | None
-
-
-class CharacterWeights(Protocol):
-    """`modeling_elmo.CharacterWeights`."""
-
-    embedding: Tensor
-    convolutions: Sequence[tuple[Tensor, Tensor]]
-    highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]
-    projection: tuple[Tensor, Tensor] | None
-    word_embedding: Tensor | None
+    embedding: Tensor  # [vocabulary, size]; row 0 is padding and has no gradient
+    convolutions: Sequence[tuple[Tensor, Tensor]]  # weight [filters, size, width] and bias of each
+    highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # carry's weight and bias, transform's weight and bias
+    projection: tuple[Tensor, Tensor] | None  # weight [P, filters] and bias
+    word_embedding: Tensor | None  # [words, size]; if it is not None, a word's row ends with the word's id
     activation: Callable[[Tensor], Tensor]
+
+    @classmethod
+    def of(cls, encoder: nn.Module) -> CharacterWeights | None:
+        """The parameters, or `None` if modules must be called (see [`is_plain`])."""
+        modules = [m for m in encoder.modules() if m is not encoder and type(m) is not nn.ModuleList]
+        of_all = (getattr(nn.modules.module, f"_global_forward_{name}hooks", None) for name in ("", "pre_"))
+        if any(of_all) or not all(map(is_plain, modules)):
+            return None
+        return cls(
+            encoder.embedding.weight,
+            [(layer.weight, layer.bias) for layer in encoder.convolutions],
+            [(x.carry.weight, x.carry.bias, x.transform.weight, x.transform.bias) for x in encoder.highways],
+            None if encoder.projection is None else (encoder.projection.weight, encoder.projection.bias),
+            None if encoder.word_embedding is None else encoder.word_embedding.weight,
+            encoder.activation,
+        )
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether calling a part of an encoder only runs the `forward` of its class on its parameters, without hooks,
+    offloading, adapters, parametrizations or quantization. Only then can they be used without calling the module."""
+    # Hooks of a module, and the `forward` with which accelerate replaces its own.
+    changed = any(value for name, value in vars(module).items() if "forward" in name or "backward" in name)
+    types = (type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in module.parameters(recurse=False))
+    known = type(module) in (nn.Embedding, nn.Conv1d, nn.Linear) or type(module).__name__ == "ElmoHighway"
+    return known and not changed and all(types)
+
+
+def require_shapes(call: LstmCall) -> None:
+    """Raises ValueError if shapes do not agree: kernels in C read memory by them, and PyTorch would broadcast some."""
+    (directions, words, width), size, cells = call.inputs.shape, call.hidden.shape[-1], call.cell.shape[-1]
+    sizes = list(call.batch_sizes)
+    if not sizes or sizes[-1] < 1 or sizes != sorted(sizes, reverse=True) or sum(sizes) != words:
+        raise ValueError(f"batch_sizes are {sizes}, but must be positive, in descending order, and sum to {words}.")
+    if len(call.weights) != directions:
+        raise ValueError(f"inputs are for {directions} directions, but weights for {len(call.weights)}.")
+    shapes = [(directions, sizes[0], size), (directions, sizes[0], cells)]
+    shapes += [(4 * cells, width), (4 * cells, size), (4 * cells,), (size, cells)] * directions
+    names = ["h", "c", *call.weights[0]._fields * directions]
+    tensors = call.hidden, call.cell, *(tensor for weights in call.weights for tensor in weights)
+    for name, tensor, shape in zip(names, tensors, shapes, strict=True):
+        if tensor is None and size != cells:
+            raise ValueError(f"without a projection, h must have the size of c, {cells}, but has the size {size}.")
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name} has the shape {list(tensor.shape)}, but must have the shape {list(shape)}.")
+
+
+def has(name: str) -> bool:
+    """Whether PyTorch says that the processor has instructions: a function `torch.cpu._is_{name}_supported`. These are
+    private names, which may be missing, and missing instructions make nothing wrong."""
+    return bool(getattr(torch.cpu, f"_is_{name}_supported", bool)())
 
 
 def wants_gradient(tensors: Iterable[Tensor]) -> bool:
@@ -146,11 +176,6 @@ def last_words(batch_sizes: Sequence[int]) -> Tensor:
     for start, end in reversed(steps_of(batch_sizes)):
         last.extend(range(start + len(last), end))
     return torch.tensor(last, device="cpu")
-
-
-def clip(x: Tensor, bound: float | None) -> Tensor:
-    """`x` with its absolute value limited to `bound`, or `x` itself without a bound."""
-    return x if bound is None else x.clamp(-bound, bound)
 
 
 # -- the cache ---------------------------------------------------------------------------------------------------------

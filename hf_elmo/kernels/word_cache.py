@@ -169,9 +169,9 @@ def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
 
 def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     """`x [rows, in] -> x @ weight.T + bias` in float32. A row's result has the same bits alone and among other rows."""
-    columns, depth = weight.shape
-    biases = nn.functional.pad(bias, (0, -columns % PRODUCT_COLUMNS)).contiguous()
-    blocks = native.lay_out(weight, len(biases) // LANES, 1, LANES, 0)
+    (columns, depth), missing = weight.shape, -len(weight) % PRODUCT_COLUMNS
+    biases = nn.functional.pad(bias, (0, missing)).contiguous()
+    blocks = nn.functional.pad(weight, (0, 0, 0, missing)).unflatten(0, (-1, LANES)).mT.contiguous()
 
     def product(x: Tensor) -> Tensor:
         x, sums = x.contiguous(), x.new_empty(len(x), columns)

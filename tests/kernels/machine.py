@@ -17,13 +17,12 @@ NEEDS = {
     "fused": ("compiler",),
     "fused, weights of bfloat16": ("compiler",),
     "fused, bfloat16": ("compiler", *AVX512),
-    "fused-tiles, pairs of bfloat16": ("compiler", *AVX512, "amx_tile", "amx_bf16"),
     "fused-tiles, bfloat16": ("compiler", *AVX512, "amx_tile", "amx_bf16"),
     "small-batch": ("compiler",),
     "small-batch, weights of bfloat16": ("compiler",),
     "small-batch, bfloat16": ("compiler",),
-    "onednn": ("oneDNN",),
-    "onednn, bfloat16": ("oneDNN", "bf16" if platform.machine() in ("aarch64", "arm64") else "avx512_bf16"),
+    "onednn": ("compiler", "oneDNN"),
+    "onednn, bfloat16": ("compiler", "oneDNN", "bf16" if platform.machine() in ("aarch64", "arm64") else "avx512_bf16"),
 }
 
 

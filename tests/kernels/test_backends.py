@@ -1,5 +1,6 @@
 """The choice among backends: by name, in order, with a reason for each refusal; and what it must not change."""
 
+import platform
 from collections.abc import Callable
 
 import pytest
@@ -8,9 +9,10 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, kernels
+from hf_elmo.kernels import lstm_onednn, tensors
 from hf_elmo.kernels.backends import NAMES
 from hf_elmo.modeling_elmo import LstmCall, bilstm_layer
-from tests.lstm_layers import random_layer, reference
+from tests.lstm_layers import random_layer, record, reference
 
 from . import machine
 
@@ -59,6 +61,20 @@ def test_the_environment_and_a_block_of_code_choose(monkeypatch, setting: str) -
     assert kernels.enabled() == SETTINGS[setting]
 
 
+def test_names_that_pytorch_lacks_mean_no(monkeypatch) -> None:
+    """Its private ones are renamed: vllm-project/vllm#35673."""
+    for name in ("avx2", "avx512", "avx512_bf16", "amx_tile"):
+        monkeypatch.delattr(torch.cpu, f"_is_{name}_supported")
+        assert not tensors.has(name)
+    if platform.machine() in ("x86_64", "AMD64"):
+        assert not lstm_onednn.multiplies_bfloat16.__wrapped__()
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    assert not lstm_onednn.multiplies_bfloat16.__wrapped__()
+    call = call_of(40)
+    assert lstm_onednn.why_not_inference(call)
+    torch.testing.assert_close(layer(call), layer(call, reference), rtol=0, atol=2e-6)
+
+
 def scaled(scale: torch.Tensor, call: LstmCall) -> torch.Tensor:
     return layer(call._replace(weights=[own._replace(weight_hh=scale * own.weight_hh) for own in call.weights]))
 
@@ -88,7 +104,7 @@ def test_transforms_modes_and_subclasses_see_every_operation() -> None:
         with FlopCounterMode(display=False) as counter:
             layer(call)
         weights = [own._replace(weight_ih=own.weight_ih.as_subclass(Subclass)) for own in call.weights]
-        with kernels.record() as ran:
+        with record() as ran:
             result = layer(call._replace(weights=weights))
     words, (width, size, cells) = call.inputs.shape[1], (32, 128, 96)
     assert counter.get_total_flops() == 2 * words * 2 * (4 * cells * (width + size) + size * cells)
@@ -98,7 +114,7 @@ def test_transforms_modes_and_subclasses_see_every_operation() -> None:
 
 def test_a_penalty_on_gradients_is_refused_by_kernels_and_right_without() -> None:
     def penalty(name: str) -> torch.Tensor:
-        call = call_of(2, torch.float64)
+        call = call_of(2)
         weight = call.weights[0].weight_hr.requires_grad_()
         with kernels.use(name):
             (gradient,) = torch.autograd.grad(layer(call).square().sum(), weight, create_graph=True)
@@ -117,7 +133,7 @@ def test_describe_names_what_then_runs(training: bool, freeze: bool) -> None:
     model = ElmoForSequenceClassification(ElmoConfig(**sizes, num_labels=2, freeze_bilm=freeze)).train(training)
     said = dict(line.partition(": ")[::2] for line in kernels.describe(model).split("\n"))
     batch = ElmoTokenizer()(["a b c"] * 32, return_tensors="pt")
-    with torch.set_grad_enabled(training), kernels.record() as ran:
+    with torch.set_grad_enabled(training), record() as ran:
         model(**batch)
     for operation in ("lstm", "word-vectors" if freeze or not training else "character-maxima"):
         name = said[f"{'training' if training else '32 sentences'}, {operation}"]

@@ -21,16 +21,17 @@ def test_equals_the_cell_of_pytorch(dtype):
     gates = (torch.randn(8, 4 * size) * 20).to(dtype)[2 : 2 + rows]
     before, grad_cell = torch.randn(2, rows, size)
     grad_hidden = torch.randn(rows, size).to(dtype)
-    results = []
-    assert cells.is_in_c(gates, before)
-    for of_gates, of_cells in ((dtype, torch.float32), (torch.float64, torch.float64)):
-        total, carried, own = gates.to(of_gates, copy=True), grad_cell.to(of_cells, copy=True), before.to(of_cells)
-        after, hidden = torch.empty(5, size, dtype=of_cells)[1:4], torch.empty(rows, size, dtype=of_gates)
-        grad_gates, grad = torch.empty(rows, 4 * size, dtype=of_gates), grad_hidden.to(of_gates)
-        cells.forward_cell(total, own, 0.9, 0.5, after, hidden)
-        cells.backward_cell(total, own, 0.9, 0.5, after, grad, carried, grad_gates)
-        results.append((total, after, hidden, carried, grad_gates))
-    for x, y in zip(*results, strict=True):
+    exact, own = gates.double().requires_grad_(), before.double().requires_grad_()
+    i, f, g, o = exact.chunk(4, 1)
+    kept = own.clamp(-0.9, 0.9)
+    cell = f.sigmoid() * kept + i.sigmoid() * g.tanh()
+    output, clipped = o.sigmoid() * cell.clamp(-0.5, 0.5).tanh(), cell.clamp(-0.5, 0.5)
+    expected = torch.autograd.grad((output, clipped), (kept, exact), (grad_hidden.double(), grad_cell.double()))
+    after, hidden = torch.empty(5, size)[1:4], torch.empty(rows, size, dtype=dtype)
+    grad_gates, carried = torch.empty(rows, 4 * size, dtype=dtype), grad_cell.clone()
+    cells.forward_cell(gates, before, 0.9, 0.5, after, hidden)
+    cells.backward_cell(gates, before, 0.9, 0.5, after, grad_hidden, carried, grad_gates)
+    for x, y in zip((after, hidden, carried, grad_gates), (cell, output, *expected), strict=True):
         # In float32, where a gate saturates, 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
         tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
         torch.testing.assert_close(x.double(), y, **tolerance)

@@ -12,10 +12,11 @@ from torch.nn.utils import prune
 
 from hf_elmo import kernels
 from hf_elmo.kernels import character_tables, clear_cache, word_cache
-from hf_elmo.kernels.tensors import cached_values
+from hf_elmo.kernels.tensors import CharacterWeights, cached_values
 from hf_elmo.kernels.word_cache import WordVectors
 from hf_elmo.modeling_elmo import ElmoCharacterEncoder
 from hf_elmo.tokenization_elmo import words_to_character_ids
+from tests.lstm_layers import record
 from tests.test_modeling_numbers import ARCHITECTURES, make
 
 from . import machine
@@ -36,7 +37,7 @@ def ran():
     """What runs where only these backends are enabled and no word is cached."""
     machine.require("C")
     word_cache.clear()
-    with kernels.use("word-cache", "character-tables"), kernels.record() as ran:
+    with kernels.use("word-cache", "character-tables"), record() as ran:
         yield ran
 
 
@@ -135,7 +136,7 @@ def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) 
     for number in (1, 1, 2, 5):
         threads(number)
         # the functions alone: other products may depend on threads
-        maxima = character_tables.run(encoder.plain_weights(), spelled(), lengths)
+        maxima = character_tables.run(CharacterWeights.of(encoder), spelled(), lengths)
         parameters = encoder.embedding.weight, *encoder.convolutions.parameters()
         results.append([maxima, *torch.autograd.grad(maxima.square().sum(), parameters)])
     for other in results[1:]:

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_elmo import kernels
 from hf_elmo.cli.environment import describe_environment
 from hf_elmo.kernels import native
 from hf_elmo.kernels.native import LANES
 from hf_elmo.modeling_elmo import bilstm_layer
-from tests.lstm_layers import assert_near, flat, random_layer, reference
+from tests.lstm_layers import assert_near, flat, random_layer, record, reference
 
 from . import machine
 
@@ -89,7 +88,7 @@ def a_compiler(folder: Path, script: str) -> str:
 def runs() -> list[tuple[str, str]]:
     """The backends that compute a layer, which is right."""
     inputs, state, weights = random_layer([1, 1, 1], sizes=(32, 64, 32))
-    with kernels.record() as ran:
+    with record() as ran:
         result = flat(bilstm_layer(inputs, [1, 1, 1], state, weights, 0.5, 0.4))
     assert_near(result, flat(reference(inputs, [1, 1, 1], state, weights, 0.5, 0.4)), 3e-6)
     return ran

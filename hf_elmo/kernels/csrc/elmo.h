@@ -54,14 +54,6 @@ struct layer {
   float cell_clip, proj_clip;
 };
 
-/* laid_out [blocks][groups][depth][LANES], from weight [rows][depth]. Group g of block b begins with row
-   b * block_step + g * group_step; rows beyond the end of the matrix are 0. */
-struct layout {
-  const float *weight;
-  float *laid_out;
-  i64 rows, depth, blocks, groups, block_step, group_step, threads;
-};
-
 /* sums [rows][columns] = bias + x [rows][depth] * weights [..][depth][LANES]; PRODUCT_COLUMNS divides their columns */
 struct product {
   const float *x, *weights, *bias;

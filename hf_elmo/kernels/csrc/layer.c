@@ -11,12 +11,10 @@
  * stay there in part, because consecutive steps read them in opposite orders.
  *
  * A kind of product is a set of macros for layer_kind.h: f32; half with weights in bfloat16 and everything else in
- * float32, for processors without bfloat16 products; bf16 with AVX-512's bfloat16 products; bf16_tiles and split_tiles on
- * AMX tiles. In split_tiles, each float32 number is the sum of two bfloat16 numbers (the smallest of their four products
- * is left out; an infinite input turns its row into NaN).
+ * float32, for processors without bfloat16 products; bf16 with AVX-512's bfloat16 products; bf16_tiles on AMX tiles.
  *
- * Weights are in blocks of COLUMNS columns, [block][PARTS][4][depth][LANES], where depth is that of word and hidden state
- * side by side. In bfloat16 two rows alternate, as the instructions need them: [block][PARTS][4][depth / 2][LANES][2].
+ * Weights are in blocks of COLUMNS columns, [block][4][depth][LANES], where depth is that of word and hidden state side by
+ * side. In bfloat16 two rows alternate, as the instructions need them: [block][4][depth / 2][LANES][2].
  */
 #include "elmo.h"
 #include "threads.h"
@@ -50,7 +48,6 @@ INLINE void store_f32(f32 *x, lanes y) { memcpy(x, &y, sizeof y); }
 #ifdef __AVX512F__
 
 INLINE lanes broadcast(float x) { return _mm512_set1_ps(x); }
-INLINE lanes minus(lanes x, lanes y) { return _mm512_sub_ps(x, y); }
 INLINE lanes clip_lanes(lanes x, float bound) { /* NaN propagates with this order of operands */
   return _mm512_max_ps(broadcast(-bound), _mm512_min_ps(broadcast(bound), x));
 }
@@ -92,10 +89,6 @@ INLINE lanes next_cells(const float *gates, float *cells, float clip, const int 
 
 #else
 
-INLINE lanes minus(lanes x, lanes y) {
-  for (int k = 0; k < LANES; k++) x.of[k] -= y.of[k];
-  return x;
-}
 INLINE lanes clip_lanes(lanes x, float bound) {
   for (int k = 0; k < LANES; k++) x.of[k] = clipped(x.of[k], bound);
   return x;
@@ -141,9 +134,8 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-/* A kind of product: TYPE, of inputs and outputs; OPERAND and WEIGHT, of the numbers that are multiplied; FEW, the kind
-   whose product computes few rows; and ADD_PRODUCT, which adds products of PAIR operands and PAIR rows of weights. */
-#define PARTS ((i64)(sizeof(TYPE) / sizeof(OPERAND))) /* 2 if a number is rounded to bfloat16, and the rest of it kept */
+/* A kind of product: TYPE, of inputs and outputs; WEIGHT, of weights; FEW, the kind whose product computes few rows; and
+   ADD_PRODUCT, which adds products of PAIR operands and PAIR rows of weights. */
 #define PAIR ((i64)(4 / sizeof(WEIGHT)))              /* rows of weights that alternate */
 #define LINES (DEPTH / PAIR) /* cache lines of DEPTH rows of a gate's weights */
 #define AT_ONCE (4 * PAIR)        /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
@@ -151,7 +143,6 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
 
 #define KIND f32
 #define TYPE f32
-#define OPERAND f32
 #define WEIGHT f32
 #define FEW f32
 #define ADD_PRODUCT(SUM, X, WEIGHTS) SUM += *(X) * *(const vector *)(WEIGHTS)
@@ -159,7 +150,6 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
 
 #define KIND half
 #define TYPE f32
-#define OPERAND f32
 #define WEIGHT bf16
 #define FEW half
 #define ADD_PRODUCT(SUM, X, WEIGHTS) \
@@ -170,7 +160,6 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
 
 #define KIND bf16
 #define TYPE bf16
-#define OPERAND bf16
 #define WEIGHT bf16
 #define FEW half
 #define ADD_PRODUCT(SUM, X, WEIGHTS) \
@@ -196,13 +185,6 @@ int request_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
 #define KIND bf16_tiles
 #define TYPE bf16
-#define OPERAND bf16
-#define WEIGHT bf16
-#include "layer_kind.h"
-
-#define KIND split_tiles
-#define TYPE f32
-#define OPERAND bf16
 #define WEIGHT bf16
 #include "layer_kind.h"
 

@@ -1,22 +1,20 @@
 /* One kind of product: the layout of operands, the multiplication with the cells in between, and the loops over steps.
  *
- * Operands have the layout [row / ROWS][column / DEPTH][PARTS][ROWS][DEPTH]. layer.c defines the macros before it includes
+ * Operands have the layout [row / ROWS][column / DEPTH][ROWS][DEPTH]. layer.c defines the macros before it includes
  * this file, which undefines them at its end.
  */
 
 /* Writes LANES numbers of a row in the operands' layout. */
-INLINE void JOIN(put, KIND)(OPERAND *tiles, i64 depth, i64 row, i64 column, lanes x) {
-  OPERAND *place = tiles + (row / ROWS * depth + column / DEPTH * DEPTH) * PARTS * ROWS;
-  place += row % ROWS * DEPTH + column % DEPTH;
-  JOIN(store, OPERAND)(place, x);
-  if (PARTS == 2) JOIN(store, OPERAND)(place + ROWS * DEPTH, minus(x, JOIN(load, OPERAND)(place)));
+INLINE void JOIN(put, KIND)(TYPE *tiles, i64 depth, i64 row, i64 column, lanes x) {
+  TYPE *place = tiles + (row / ROWS * depth + column / DEPTH * DEPTH) * ROWS;
+  JOIN(store, TYPE)(place + row % ROWS * DEPTH + column % DEPTH, x);
 }
 
 /* Gates [ROWS][COLUMNS] whose cells [ROWS][LANES] are not computed yet, and where in `outputs` their outputs begin. */
 struct JOIN(cells, KIND) {
   const float *gates;
   float *cells, clip;
-  OPERAND *outputs;
+  TYPE *outputs;
   i64 rows, row, column, depth;
 };
 
@@ -26,19 +24,17 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
                     next_cells(x->gates + row * COLUMNS, x->cells + row * LANES, x->clip, EXACT));
 }
 
-/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][PARTS][ROWS][DEPTH] * weights [PARTS][4][depth * DEPTH][LANES], whose
-   gates are `gate_step` numbers apart. If bias is NULL, the product is added to sums. Meanwhile, the waiting cells are
+/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][ROWS][DEPTH] * weights [4][depth * DEPTH][LANES], whose gates are `gate_step` numbers apart. If bias is NULL, the product is added to sums. Meanwhile, the waiting cells are
    computed, and part number `part` of `parts` parts of the weights that are `ahead` numbers further on is prefetched. */
 #ifdef TILES
 
-/* Adds the numbers in tile 4, and their rests in tile 5, times the weights of a gate or (REST) times the weights' rests. */
-#define ADD_GATE(GATE, TILE, REST) \
-  _tile_loadd(TILE, weights + (4 * (REST) + (GATE)) * gate_step, 4 * LANES); \
+/* Adds the numbers in tile 4 times the weights of a gate. */
+#define ADD_GATE(GATE, TILE) \
+  _tile_loadd(TILE, weights + (GATE) * gate_step, 4 * LANES); \
   _tile_dpbf16ps(GATE, 4, TILE); \
-  if (PARTS == 2 && !(REST)) _tile_dpbf16ps(GATE, 5, TILE); \
-  fetch(weights + (4 * (REST) + (GATE)) * gate_step + ahead, line, end)
+  fetch(weights + (GATE) * gate_step + ahead, line, end)
 
-INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, i64 gate_step,
+INLINE void JOIN(multiply, KIND)(float *sums, const TYPE *tile, const WEIGHT *weights, i64 gate_step,
                                  const float *bias, i64 bias_step, i64 rows, i64 depth, i64 ahead,
                                  const struct JOIN(cells, KIND) *cells, i64 part, i64 parts) {
   const float *from = bias ? bias : sums;
@@ -50,11 +46,9 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
   _tile_loadd(1, from + column, next);
   _tile_loadd(2, from + 2 * column, next);
   _tile_loadd(3, from + 3 * column, next);
-  for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += DEPTH * LANES) {
+  for (i64 k = 0; k < depth; k++, tile += ROWS * DEPTH, weights += DEPTH * LANES) {
     _tile_loadd(4, tile, 64);
-    if (PARTS == 2) _tile_loadd(5, tile + ROWS * DEPTH, 64);
-    ADD_GATE(0, 6, 0); ADD_GATE(1, 7, 0); ADD_GATE(2, 6, 0); ADD_GATE(3, 7, 0);
-    if (PARTS == 2) { ADD_GATE(0, 6, 1); ADD_GATE(1, 7, 1); ADD_GATE(2, 6, 1); ADD_GATE(3, 7, 1); }
+    ADD_GATE(0, 6); ADD_GATE(1, 7); ADD_GATE(2, 6); ADD_GATE(3, 7);
     JOIN(compute, KIND)(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
   }
   JOIN(compute, KIND)(cells, ROWS * depth / AT_ONCE, ROWS);
@@ -71,7 +65,7 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
 /* Number k of row r of x is x[r * row_step + k / DEPTH * block_step + k % DEPTH]. As many of the four gates are computed at
    once as the registers hold sums of. Of each DEPTH rows of the weights that are `ahead` numbers further on, cache lines
    `line` to `end` of each gate are prefetched. */
-INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step, const WEIGHT *weights,
+INLINE void JOIN(some_rows, KIND)(float *sums, const TYPE *x, i64 row_step, i64 block_step, const WEIGHT *weights,
                                   i64 gate_step, const float *bias, i64 bias_step, i64 depth, i64 ahead, i64 line, i64 end,
                                   const int rows) {
   const int gates = VECTOR == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1;
@@ -96,7 +90,7 @@ INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i
 }
 
 /* The same for any number of rows, in parts of up to six rows, whose sums fit into the registers. */
-static __attribute__((noinline)) void JOIN(all_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step,
+static __attribute__((noinline)) void JOIN(all_rows, KIND)(float *sums, const TYPE *x, i64 row_step, i64 block_step,
                                                            const WEIGHT *weights, i64 gate_step, const float *bias,
                                                            i64 bias_step, i64 depth, i64 ahead, i64 line,
                                                            i64 end, i64 rows) {
@@ -117,7 +111,7 @@ static __attribute__((noinline)) void JOIN(all_rows, KIND)(float *sums, const OP
 #undef SOME_ROWS
 }
 
-static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, i64 gate_step,
+static inline void JOIN(multiply, KIND)(float *sums, const TYPE *tile, const WEIGHT *weights, i64 gate_step,
                                         const float *bias, i64 bias_step, i64 rows, i64 depth, i64 ahead,
                                         const struct JOIN(cells, KIND) *cells, i64 part, i64 parts) {
   JOIN(all_rows, KIND)(sums, tile, DEPTH, ROWS * DEPTH, weights, gate_step, bias, bias_step, depth * DEPTH, ahead,
@@ -130,18 +124,18 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
 /* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH columns of operands at a time. While the last of
    these columns are multiplied for 16 rows, the cells of `waiting` (the 16 rows before) are computed; `waiting` is then
    set to the rows just multiplied. If `waiting` is NULL, no cells are computed. */
-static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const WEIGHT *weights, i64 gate_step,
+static void JOIN(block, KIND)(float *sums, const TYPE *tiles, const WEIGHT *weights, i64 gate_step,
                               const float *bias, i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting,
                               float *cells, i64 column) {
   static const struct JOIN(cells, KIND) none;
-  i64 steps = depth / DEPTH, chunks = (steps + AT_ONCE - 1) / AT_ONCE, size = PARTS * DEPTH;
+  i64 steps = depth / DEPTH, chunks = (steps + AT_ONCE - 1) / AT_ONCE;
   for (i64 chunk = 0; chunk < chunks; chunk++) {
     i64 first = chunk * AT_ONCE, count = steps - first < AT_ONCE ? steps - first : AT_ONCE;
     int last = chunk == chunks - 1, ends = waiting && last;
-    i64 ahead = last ? 4 * PARTS * gate_step - first * DEPTH * LANES : AT_ONCE * DEPTH * LANES; /* block, or chunk */
+    i64 ahead = last ? 4 * gate_step - first * DEPTH * LANES : AT_ONCE * DEPTH * LANES; /* block, or chunk */
     for (i64 row = 0; row < rows; row += ROWS) {
       float *own = sums + row * COLUMNS;
-      JOIN(multiply, KIND)(own, tiles + (row * steps + first * ROWS) * size, weights + first * DEPTH * LANES,
+      JOIN(multiply, KIND)(own, tiles + (row * steps + first * ROWS) * DEPTH, weights + first * DEPTH * LANES,
                            gate_step, chunk ? NULL : bias, bias_step, rows - row, count, ahead, ends ? waiting : &none,
                            row / ROWS, (rows + ROWS - 1) / ROWS);
       if (ends) {
@@ -154,13 +148,13 @@ static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const WEIGHT *w
 
 /* Bytes of scratch memory that a thread needs for a group of rows, a multiple of ROWS. */
 int JOIN(layer_many_scratch, KIND)(const struct layer *x) {
-  i64 operands = PARTS * (x->input + x->size + x->cells);
-  return (int)(x->group * ((i64)sizeof(OPERAND) * operands + 4 * (x->cells + 2 * COLUMNS)));
+  i64 operands = x->input + x->size + x->cells;
+  return (int)(x->group * ((i64)sizeof(TYPE) * operands + 4 * (x->cells + 2 * COLUMNS)));
 }
 
 /* The addresses of a group's operands, cells and sums in its scratch memory. */
 struct JOIN(group, KIND) {
-  OPERAND *both, *cell_outputs; /* word and hidden state side by side; the input of the projection */
+  TYPE *both, *cell_outputs; /* word and hidden state side by side; the input of the projection */
   float *cell, *sums;           /* [cells / LANES][all_rows][LANES]; two blocks of [all_rows][COLUMNS] */
   i64 all_rows, depth;
 };
@@ -171,7 +165,7 @@ static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct
   struct JOIN(cells, KIND) waiting = {.outputs = group->cell_outputs, .depth = x->cells, .clip = x->cell_clip};
   for (i64 k = 0; k < x->cells; k += LANES) {
     float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* the other block's cells may wait */
-    JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth * PARTS, LANES * group->depth,
+    JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth, LANES * group->depth,
                       x->biases[d] + k, x->cells, now, group->depth, &waiting, group->cell + k * group->all_rows, k);
   }
   JOIN(compute, KIND)(&waiting, 0, ROWS);
@@ -183,7 +177,7 @@ static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *out
   static const float no_bias[LANES];
   const WEIGHT *weight_hr = x->weight_hr[d];
   for (i64 k = 0; k < x->size; k += COLUMNS) {
-    JOIN(block, KIND)(group->sums, group->cell_outputs, weight_hr + k * x->cells * PARTS, LANES * x->cells, no_bias, 0,
+    JOIN(block, KIND)(group->sums, group->cell_outputs, weight_hr + k * x->cells, LANES * x->cells, no_bias, 0,
                       now, x->cells, NULL, NULL, 0);
     for (i64 row = 0; row < now; row++)
       for (i64 n = 0; n < COLUMNS; n += LANES) {
@@ -197,8 +191,8 @@ static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *out
 /* Runs all steps of `rows` rows, from the row `first` on. */
 static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first, i64 rows, char *scratch) {
   struct JOIN(group, KIND) group = {.all_rows = (rows + ROWS - 1) / ROWS * ROWS, .depth = x->input + x->size};
-  group.both = (OPERAND *)scratch, group.cell_outputs = group.both + group.all_rows * group.depth * PARTS;
-  group.cell = (float *)(group.cell_outputs + group.all_rows * x->cells * PARTS);
+  group.both = (TYPE *)scratch, group.cell_outputs = group.both + group.all_rows * group.depth;
+  group.cell = (float *)(group.cell_outputs + group.all_rows * x->cells);
   group.sums = group.cell + group.all_rows * x->cells;
   memset(scratch, 0, (size_t)JOIN(layer_many_scratch, KIND)(x));
   const TYPE *inputs = (const TYPE *)x->inputs[d] + first * x->input;
@@ -245,11 +239,11 @@ void JOIN(layer_many, KIND)(const struct layer *x) {
 
 /* Bytes of scratch memory that a thread needs for the operands and gates of `group` words, a multiple of ROWS. */
 int JOIN(layer_few_scratch, KIND)(const struct layer *x) {
-  return (int)(x->group * ((i64)sizeof(OPERAND) * x->input + 16 * x->cells));
+  return (int)(x->group * ((i64)sizeof(TYPE) * x->input + 16 * x->cells));
 }
 
 /* The input half of the gates of some words: gates [cells / LANES][group][COLUMNS], for a range of the blocks. */
-static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inputs, i64 words, OPERAND *operands,
+static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inputs, i64 words, TYPE *operands,
                                    float *gates, struct range blocks) {
   const WEIGHT *weights = x->weights[d];
   for (i64 word = 0; word < words; word++)
@@ -279,12 +273,12 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
   i64 cells = x->cells, size = x->size, words = 0, first = 0;
   float *hidden = x->hidden + d * x->rows * size, *cell = x->cell + d * x->rows * cells;
   float *cell_outputs = x->cell_outputs + d * x->rows * cells, sums[ROWS * COLUMNS];
-  OPERAND *operands = (OPERAND *)scratch;
+  TYPE *operands = (TYPE *)scratch;
   float *gates = (float *)(operands + x->group * x->input);
   const struct range of_cells = share(cells / LANES, part, parts);
   const struct range of_outputs = share(weight_hr ? size / COLUMNS : 0, part, parts);
   const struct range copied = share(weight_hr ? 0 : size / LANES, part, parts);
-  memset(operands, 0, sizeof(OPERAND) * (size_t)(x->group * x->input));
+  memset(operands, 0, sizeof(TYPE) * (size_t)(x->group * x->input));
   for (i64 t = 0; t < x->steps; t++) {
     const i64 rows = x->sizes[t];
     if (first == words) { /* as many steps as there is memory for */
@@ -331,18 +325,12 @@ static void JOIN(one_thread, KIND)(const void *data, i64 thread, i64 threads) {
   const struct layer *x = data;
   const i64 parts = threads / x->directions;
   char *scratch = x->scratch + thread * x->scratch_bytes;
-#ifdef TILES
-  begin_tiles();
-#endif
   if (parts <= 1)
     for (i64 d = thread; d < x->directions; d += threads) JOIN(few_rows, KIND)(x, d, 0, 1, scratch);
   else if (thread < parts * x->directions)
     JOIN(few_rows, KIND)(x, thread / parts, thread % parts, parts, scratch);
   else
     for (i64 t = 0; t < 2 * x->steps; t++) openmp.barrier(); /* every thread takes part in a barrier */
-#ifdef TILES
-  _tile_release();
-#endif
 }
 
 void JOIN(layer_few, KIND)(const struct layer *x) { together(JOIN(one_thread, KIND), x, (int)x->threads); }
@@ -351,7 +339,6 @@ void JOIN(layer_few, KIND)(const struct layer *x) { together(JOIN(one_thread, KI
 
 #undef KIND
 #undef TYPE
-#undef OPERAND
 #undef WEIGHT
 #undef FEW
 #undef ADD_PRODUCT
