@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
+from ..checkpoints.fingerprints import model_fingerprint
 from ..checkpoints.loading import ensure_loaded
 from ..embedding.corpus import embed
 from ..embedding.store import StoredRow, holds_vectors, read_vectors
@@ -68,7 +69,6 @@ def nearest_neighbors(
     top: int = 5,
     any_word: bool = False,
     pretokenized: bool = False,
-    layers: str | int = "mix",
 ) -> dict[int | str, list[Neighbor]]:
     """
     The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et al.
@@ -89,14 +89,13 @@ def nearest_neighbors(
         any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
             case), for which only the sentences that contain it are embedded.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
-        layers: the layers that a file of vectors holds, as given to `embed`; a file of all layers is recognized.
 
     Returns:
         for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first. For a file of vectors of
-        one layer or a mix, the only key is `layers`.
+        one layer or a mix, that is the only key, such as `1` or `"mix"`.
 
     Raises:
-        ValueError: the word is not in the sentence, or a file has vectors of rows (pooled), no words, or another size.
+        ValueError: the word is not in the sentence, or a file has vectors of rows (pooled) or of another model.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     model = model.base_model
@@ -106,8 +105,10 @@ def nearest_neighbors(
     keys: Sequence[int | str] = range(model.config.num_hidden_layers + 1)
     is_file = isinstance(corpus, (str, os.PathLike))
     if is_file and holds_vectors(corpus):
-        num_layers, stored = read_vectors(corpus)
-        keys = [layers] if num_layers is None else range(num_layers)
+        about, stored = read_vectors(corpus)
+        if model_fingerprint(model, getattr(torch, about["dtype"])) != about["model"]:
+            raise ValueError(f"{corpus} has vectors of another model, or of one with other weights")
+        keys = keys if about["layers"] == "all" else [about["layers"]]
         chunks = _stored_chunks(stored, keys)
     else:
         texts = RowSource(corpus) if is_file else Sentences(corpus, name="corpus")

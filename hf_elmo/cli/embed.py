@@ -156,7 +156,6 @@ def neighbors(
     top: Annotated[int, option("N", "neighbors for each layer", min=1)] = 5,
     any_word: Annotated[bool, flag("--any-word", "above layer 0, search all words, not only WORD")] = False,
     pretokenized: Pretokenized = False,
-    layers: Annotated[str, typer.Option(help="layers in a file of vectors, as given to embed")] = "mix",
 ) -> None:
     """
     Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
@@ -165,7 +164,7 @@ def neighbors(
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 
-    options = {"top": top, "any_word": any_word, "pretokenized": pretokenized, "layers": number_or_name(layers)}
+    options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
     for layer, places in nearest_neighbors(model, sentence, word, corpus, **options).items():
         name = layer if isinstance(layer, str) else f"layer {layer}"
         for place in places:

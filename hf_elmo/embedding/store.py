@@ -145,27 +145,24 @@ def read_metadata(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def holds_vectors(path: str | os.PathLike) -> bool:
-    """Whether a file has the vectors that `embed` writes, instead of text; ValueError for a format without words."""
-    suffix = Path(path).suffix.lower()
-    if suffix != ".parquet" and suffix in FORMATS:
-        raise ValueError(f"{path} has no words beside its vectors: embed to .parquet")
-    is_parquet = suffix == ".parquet" and os.path.exists(path)
+    """Whether a file has vectors beside their words, as in the Parquet that `embed` writes."""
+    is_parquet = Path(path).suffix.lower() == ".parquet" and os.path.exists(path)
     return is_parquet and {"words", "embedding"} <= set(pyarrow.parquet.read_schema(path).names)
 
 
-def read_vectors(path: str | os.PathLike) -> tuple[int | None, Iterator[list[StoredRow]]]:
-    """The number of layers in a Parquet file of word vectors that `embed` wrote (`None` without an axis of layers), and
-    its rows, some at a time.
+def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]]:
+    """What a Parquet file of word vectors that `embed` wrote says about itself ([`read_metadata`]), and its rows, some
+    at a time.
 
     Raises:
-        ValueError: the file has one vector for each row (pooled).
+        ValueError: the file has one vector for each row (pooled), or does not say which model and layers it is of.
     """
-    kind, layers = pyarrow.parquet.read_schema(path).field("embedding").type, None
-    if pyarrow.types.is_fixed_size_list(kind) and not pyarrow.types.is_floating(kind.value_type):
+    about, kind, layers = read_metadata(path), pyarrow.parquet.read_schema(path).field("embedding").type, None
+    if about.get("pooling") != "none":
+        raise ValueError(f"{path} is no file of a vector for each word that embed wrote without pooling")
+    if about["layers"] == "all":
         kind, layers = kind.value_type, kind.list_size
-    if pyarrow.types.is_fixed_size_list(kind):
-        raise ValueError(f"{path} has a vector for each row, but one for each word is needed: embed without pooling")
-    return layers, _read_rows(path, RowLayout(layers, kind.value_type.list_size, False, ""))
+    return about, _read_rows(path, RowLayout(layers, kind.value_type.list_size, False, ""))
 
 
 def _read_rows(path: str | os.PathLike, layout: RowLayout) -> Iterator[list[StoredRow]]:

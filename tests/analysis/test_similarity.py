@@ -1,5 +1,6 @@
 """Nearest neighbors, similarities by layer and the plane, compared with the model's vectors and with scikit-learn."""
 
+import copy
 from dataclasses import replace
 from itertools import chain, combinations
 
@@ -99,16 +100,21 @@ def test_stored_vectors_have_the_same_neighbors(model, tokenizer, tmp_path, any_
     wanted = nearest_neighbors(model, QUERY, "bank", CORPUS, **how)
     for layers, expected in (("all", wanted), (1, {1: wanted[1]})):
         embed(model, CORPUS, tmp_path / "v.parquet", tokenizer=tokenizer, layers=layers, overwrite=True)
-        found = nearest_neighbors(model, QUERY, "bank", tmp_path / "v.parquet", layers=layers, **how)
+        found = nearest_neighbors(model, QUERY, "bank", tmp_path / "v.parquet", **how)
         assert list(found) == list(expected)
         for one, other in zip(chain(*found.values()), chain(*expected.values()), strict=True):
             assert one == replace(other, similarity=pytest.approx(other.similarity, abs=1e-5))
 
 
-@pytest.mark.parametrize(("ending", "pooling"), [(".npz", "none"), (".parquet", "mean")])
-def test_a_file_without_words_or_without_their_vectors_is_refused(model, tokenizer, tmp_path, ending, pooling):
-    embed(model, CORPUS, tmp_path / f"v{ending}", tokenizer=tokenizer, pooling=pooling)
-    with pytest.raises(ValueError, match="parquet" if ending == ".npz" else "pooling"):
+@pytest.mark.parametrize(
+    ("ending", "pooling", "named"),
+    [(".npz", "none", "ends in .npz"), (".parquet", "mean", "pooling"), (".parquet", "none", "another model")],
+)
+def test_a_file_without_words_or_of_other_vectors_is_refused(model, tokenizer, tmp_path, ending, pooling, named):
+    other = copy.deepcopy(model)
+    other.bilm.forward_layers[0].bias.data[0] += 1
+    embed(other, CORPUS, tmp_path / f"v{ending}", tokenizer=tokenizer, pooling=pooling)
+    with pytest.raises(ValueError, match=named):
         nearest_neighbors(model, QUERY, "bank", tmp_path / f"v{ending}", tokenizer=tokenizer)
 
 
