@@ -11,6 +11,16 @@ from transformers.pipelines.token_classification import AggregationStrategy
 from .modeling_elmo import compact, expand
 
 
+def continues_span(before: str, tag: str) -> bool:
+    """Whether a word is a part of the same span as the word before it, by their tags, as the program conlleval counts
+    in each scheme: a span has one type, and begins at B and S, and after E and S. Equal tags without a prefix are one
+    span."""
+    (last, type_before), (prefix, span_type) = (
+        each.split("-", 1) if each[:2] in ("B-", "I-", "E-", "S-") else ("I", each) for each in (before, tag)
+    )
+    return span_type == type_before and prefix not in "BS" and last not in "ES"
+
+
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags."""
 
@@ -76,7 +86,15 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             places = {key: one[key] for key in ("index", "word", "start", "end")}
             entity = self.model.config.id2label[one["tag"]]
             entities.append({"entity": entity, "score": one["scores"][one["tag"]], **places})
-        return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)
+        if aggregation_strategy == AggregationStrategy.NONE:
+            return entities
+        spans: list[list[dict[str, Any]]] = []
+        for entity in entities:
+            if spans and continues_span(spans[-1][-1]["entity"], entity["entity"]):
+                spans[-1].append(entity)
+            else:
+                spans.append([entity])
+        return list(map(self.group_sub_entities, spans))
 
 
 def register() -> None:

@@ -14,6 +14,7 @@ from transformers import BatchEncoding, DataCollatorForTokenClassification, Eval
 
 from ..modeling_elmo import compact, words_mask
 from ..modeling_heads_elmo import ElmoTaskModel
+from ..pipeline_elmo import continues_span
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from ..utils.text import read_sentences
@@ -79,7 +80,8 @@ def span_metrics(
     """
     `compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
-    It evaluates the CRF's tags, or without a CRF the best label of each word.
+    It evaluates the CRF's tags, or without a CRF the best label of each word. For labels that are no spans, such as
+    parts of speech (none begins with `B-`, `I-`, `E-` or `S-`), it gives the accuracy alone.
 
     Args:
         id2label: `model.config.id2label`.
@@ -90,17 +92,17 @@ def span_metrics(
         from seqeval import scheme as schemes
 
     options: dict[str, Any] = {"zero_division": 0}
+    has_spans = any(name.startswith(("B-", "I-", "E-", "S-")) for name in id2label.values())
     if scheme is not None:
         options |= {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         truth, predicted = tags_of(prediction, id2label)
-        return {
-            "precision": float(metrics.precision_score(truth, predicted, **options)),
-            "recall": float(metrics.recall_score(truth, predicted, **options)),
-            "f1": float(metrics.f1_score(truth, predicted, **options)),
-            "accuracy": float(metrics.accuracy_score(truth, predicted)) if any(truth) else 0.0,
-        }
+        scores = {"accuracy": metrics.accuracy_score(truth, predicted) if any(truth) else 0.0}
+        if has_spans:
+            for name in ("precision", "recall", "f1"):
+                scores[name] = getattr(metrics, f"{name}_score")(truth, predicted, **options)
+        return {name: float(score) for name, score in scores.items()}
 
     return compute
 
@@ -124,17 +126,22 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     role X. A reference `R-X` is a role of its own. An `I-` tag that continues no span begins a span. The scorer of
     CoNLL-2005 counts in the same way (Carreras and Marquez 2005).
     """
-    with extra_needed():
-        from seqeval.metrics.sequence_labeling import get_entities
-
     arguments: list[tuple[str, list[Span]]] = []
     last: dict[str, int] = {}  # the index of the last argument of each role
-    for role, first, end in get_entities(list(tags)):
+    spans: list[Span] = []  # of the last argument that was found
+    for place, tag in enumerate(tags):
+        if tag == "O":
+            continue
+        if place and continues_span(tags[place - 1], tag):
+            spans[-1] = spans[-1][0], place + 1
+            continue
+        role = tag.split("-", 1)[-1]
         continued = role.removeprefix("C-")
         if continued == role or continued not in last:
             last[continued] = len(arguments)
             arguments.append((continued, []))
-        arguments[last[continued]][1].append((first, end + 1))
+        spans = arguments[last[continued]][1]
+        spans.append((place, place + 1))
     return [(role, tuple(spans)) for role, spans in arguments]
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from seqeval.metrics.sequence_labeling import get_entities
 from transformers import DataCollatorForTokenClassification, EvalPrediction
+from transformers.pipelines.token_classification import AggregationStrategy
 
 from hf_elmo import (
     ElmoForTokenClassification,
@@ -131,6 +133,24 @@ def test_a_file_in_columns_is_tagged_word_by_word(tmp_path: Path) -> None:
     lines = (tmp_path / "tags.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.partition("\t")[0] for line in lines] == ["New York", "it", "#", "", "It", ""]
     assert {line.partition("\t")[2] for line in lines} - {""} <= set(NAMES)
+
+
+def test_labels_that_are_no_spans_have_an_accuracy(recwarn: pytest.WarningsRecorder) -> None:
+    found = span_metrics({0: "NOUN", 1: "VERB", 2: "X"})(EvalPrediction(np.eye(3)[None], np.array([[0, 1, 1]])))
+    assert (found, len(recwarn)) == ({"accuracy": 2 / 3}, 0)
+
+
+def test_the_pipeline_finds_the_spans_that_metrics_count() -> None:
+    names = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("x", "y"))]
+    model = small_model(ElmoForTokenClassification, id2label=dict(enumerate(names)))
+    tag, generator = ElmoTokenClassificationPipeline(model=model, tokenizer=ElmoTokenizer()), np.random.default_rng(0)
+    for labels in [[1, 3, 5, 0, 7, 7], *generator.integers(len(names), size=(200, 8)).tolist()]:
+        words = [{"word": "a", "scores": np.ones(9), "tag": n, "start": i, "end": i + 1} for i, n in enumerate(labels)]
+        spans = tag.aggregate([{**word, "index": word["start"]} for word in words], AggregationStrategy.SIMPLE)
+        found = [
+            (span["entity_group"], span["start"], span["end"] - 1) for span in spans if span["entity_group"] != "O"
+        ]
+        assert found == get_entities([names[label] for label in labels])
 
 
 @pytest.mark.parametrize(("crf", "batch_size"), [(False, 3), (True, 1), (True, 3)])
