@@ -32,10 +32,16 @@ Arrays = tuple[np.ndarray | None, ...]
 # character uses. The character ids of this package are one higher, because 0 marks a padded position.
 CHARACTER_ROWS = (261, 262)
 
-# The options of an `options.json`; any other is refused, as it could change the vectors. First what a model needs.
-REQUIRED = {"lstm.dim", "lstm.projection_dim"}
-OF_CHARACTERS = {"char_cnn.activation", "char_cnn.embedding", "char_cnn.filters", "char_cnn.max_characters_per_token"}
-OPTIONAL = {"lstm.n_layers", "lstm.cell_clip", "lstm.proj_clip", "lstm.use_skip_connections", "char_cnn.n_highway"}
+# The fields that an `options.json` sets. An option that is in none of these tables could change the vectors.
+FIELDS = {"dim": "cell_size", "projection_dim": "projection_size", "n_layers": "num_hidden_layers"}
+FIELDS = {f"lstm.{name}": field for name, field in FIELDS.items()}
+FIELDS |= {f"lstm.{name}": name for name in ("cell_clip", "proj_clip", "use_skip_connections")}
+OF_CHARACTERS = {"activation": "char_activation", "embedding": "char_embedding_size", "filters": "char_filters"}
+OF_CHARACTERS |= {"n_highway": "num_highway_layers", "max_characters_per_token": "max_word_length"}
+FIELDS |= {f"char_cnn.{name}": field for name, field in OF_CHARACTERS.items()}
+# What bilm-tf sets without the option; other options are required.
+DEFAULTS = {"lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None}
+DEFAULTS |= {"char_cnn.n_highway": 0}
 # Those that have one value in every ELMo; another value would be another model.
 FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_highway": True}
 # Those of a training, by bilm-tf, DeepPavlov and a port to PyTorch, which do not change the vectors.
@@ -230,114 +236,75 @@ def identities(config: ElmoConfig, multi_rnn_cell: bool = True) -> dict[str, dic
 
 def read_options(file: Path) -> dict[str, Any]:
     """
-    The content of an `options.json`, checked.
+    The fields of the configuration that an `options.json` describes, without those that only the weights determine.
 
     Raises:
-        ValueError: the file is not JSON, or has an option that is missing, not known, or has a value that is not an
-            ELMo's.
+        ValueError: the file is not JSON, or an option is missing, not known, or has a value that is not an ELMo's.
     """
     options = read_json(file)
-    given = {name: value for name, value in options.items() if name not in ("lstm", "char_cnn")}
-    for part in ("lstm", "char_cnn"):
-        given |= {f"{part}.{name}": value for name, value in (options.get(part) or {}).items()}
-    needed = REQUIRED | OF_CHARACTERS if options.get("char_cnn") else REQUIRED
+    parts = {part: options.pop(part, None) or {} for part in ("lstm", "char_cnn")}
+    given = options | {f"{part}.{name}": value for part, content in parts.items() for name, value in content.items()}
+    needed = {name for name in FIELDS.keys() - DEFAULTS.keys() if name.startswith("lstm") or parts["char_cnn"]}
     if missing := needed - given.keys():
         raise ValueError(f"{file} lacks the option {min(missing)}.")
     fixed = FIXED | {"char_cnn.projection": {"dim": given["lstm.projection_dim"]}}
     for name, value in given.items():
         if name in fixed and value not in (fixed[name], None):
             raise ValueError(f"{file}: {name} is {value!r}, but only {fixed[name]!r} can be converted.")
-        if name not in REQUIRED | OF_CHARACTERS | OPTIONAL | TRAINING | fixed.keys():
+        if name not in FIELDS.keys() | TRAINING | fixed.keys():
             raise ValueError(
                 f"{file}: the option {name} is not known and could change the vectors. If it only concerns the "
                 "training, remove it from a copy of the file."
             )
-    return options
+    given = DEFAULTS | {name: value for name, value in given.items() if value is not None}
+    fields = {field: given[name] for name, field in FIELDS.items() if name in given}
+    of_characters = {"char_embedding_size": fields["char_embedding_size"]["dim"]} if parts["char_cnn"] else {}
+    return {"char_filters": [], "hidden_size": 2 * fields.pop("projection_size"), **fields, **of_characters}
 
 
-def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
-    """
-    The configuration that the content of an `options.json` describes. Absent entries get bilm-tf's defaults: one layer,
-    no clips, no skip connections, no highway layers. `fields` are those that only the weights determine.
-    """
-    lstm, cnn = options["lstm"], options.get("char_cnn")
-    clips = {name: None if lstm.get(name) is None else float(lstm[name]) for name in ("cell_clip", "proj_clip")}
-    inputs: dict[str, Any] = {"char_filters": []}
-    if cnn:
-        inputs = {"char_embedding_size": cnn["embedding"]["dim"], "char_filters": cnn["filters"]}
-        inputs |= {"char_activation": cnn["activation"], "num_highway_layers": cnn.get("n_highway") or 0}
-        inputs["max_word_length"] = cnn["max_characters_per_token"]
-    return ElmoConfig(
-        hidden_size=2 * lstm["projection_dim"],
-        cell_size=lstm["dim"],
-        num_hidden_layers=lstm.get("n_layers", 1),
-        use_skip_connections=lstm.get("use_skip_connections", False),
-        **inputs,
-        **clips,
-        **fields,
-    )
-
-
-def options_from_config(config: ElmoConfig) -> dict[str, Any]:
+def options_of(config: ElmoConfig) -> dict[str, Any]:
     """The content of `options.json` for a configuration, with every entry that AllenNLP and bilm-tf read."""
-    proj_clip = config.proj_clip
-    if not config.cell_projection and proj_clip is not None and proj_clip < 1:
+    options: dict[str, Any] = {"lstm": {}, "char_cnn": {"n_characters": config.char_vocab_size}}
+    for name, field in FIELDS.items():
+        part, _, option = name.partition(".")
+        options[part][option] = getattr(config, field)
+    options["char_cnn"]["embedding"] = {"dim": config.char_embedding_size}
+    if not config.cell_projection and (config.proj_clip or 1) < 1:
         # Here only a projection is clipped, but AllenNLP would also clip the output of the identity. A clip of 1 or
         # more has no effect on that output: without a projection it is between -1 and 1.
-        proj_clip = None
-    options = {
-        "lstm": {
-            "use_skip_connections": config.use_skip_connections,
-            "projection_dim": config.projection_size,
-            "cell_clip": config.cell_clip,
-            "proj_clip": proj_clip,
-            "dim": config.cell_size,
-            "n_layers": config.num_hidden_layers,
-        },
-        "char_cnn": {
-            "activation": config.char_activation,
-            "filters": config.char_filters,
-            "n_highway": config.num_highway_layers,
-            "embedding": {"dim": config.char_embedding_size},
-            "n_characters": config.char_vocab_size,
-            "max_characters_per_token": config.max_word_length,
-        },
-    }
+        options["lstm"]["proj_clip"] = None
     return options if config.char_filters else {"lstm": options["lstm"]}
 
 
 def read_bilm(
-    options: Mapping[str, Any],
-    datasets: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    datasets: Mapping[str, np.ndarray],
     where: str,
     softmax: bool = False,
     vocabulary: Sequence[str] = (),
-    **fields: Any,
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
     The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix.
 
     Args:
-        options: the content of an `options.json`.
+        fields: those of the configuration that the weights do not determine.
         datasets: all datasets by their names in this format. Error messages call their file `where`.
         softmax: include the softmax over words.
         vocabulary: the words of a word-level model, in the order of the rows of `embedding`.
-        fields: further fields of the configuration.
 
     Raises:
         ValueError: a dataset is missing, unknown or of another shape, or the vocabulary is not that of the model.
     """
-    name, other = ("char_embed", "embedding") if options.get("char_cnn") else ("embedding", "char_embed")
+    fields, kinds = dict(fields), {"char_embed": "with", "embedding": "without"}
+    name, other = kinds if fields["char_filters"] else reversed(kinds)
     if name not in datasets:
-        hint = f" Its {other!r} belongs to options {'without' if options.get('char_cnn') else 'with'} char_cnn."
-        raise ValueError(f"{where} has no {name!r}.{hint if other in datasets else ''}")
-    rows = datasets[name].shape[0]
+        hint = f" Its {other!r} belongs to options {kinds[other]} char_cnn." if other in datasets else ""
+        raise ValueError(f"{where} has no {name!r}.{hint}")
+    rows = len(datasets[name])
     if name == "embedding":
         if rows != len(vocabulary):
-            raise ValueError(
-                f"{where}: 'embedding' has {rows} rows, but the vocabulary has {len(vocabulary)} words: give its file "
-                "after the weights."
-            )
+            words = f"the vocabulary has {len(vocabulary)} words: give its file after the weights"
+            raise ValueError(f"{where}: 'embedding' has {rows} rows, but {words}.")
         if missing := {"<S>", "</S>"}.difference(vocabulary):
             raise ValueError(f"the vocabulary lacks {max(missing)}: it is not that of the rows of 'embedding'.")
         fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
@@ -347,38 +314,32 @@ def read_bilm(
         fields["char_vocab_size"] = rows + 1
     multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in datasets
     left = dict(datasets)
-    for field, projections in identities(config_from_options(options, **fields), multi_rnn_cell).items():
+    for field, projections in identities(ElmoConfig(**fields), multi_rnn_cell).items():
         given = projections.keys() & datasets.keys()
         if all(np.array_equal(datasets[name], projections[name]) for name in given):
             left = {name: array for name, array in left.items() if name not in given}
         else:
             fields[field] = True
-    config = config_from_options(options, **fields)
+    config = ElmoConfig(**fields)
     return config, read_rows(key_table(config, multi_rnn_cell, softmax, vocabulary), left, where)
 
 
 def read_weights(
-    options: str | Path, weights: str | Path, vocabulary: Sequence[str] = (), words: str | Path | None = None
+    options: Path, weights: Path, vocabulary: Sequence[str] = (), words: Path | None = None
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
-    """
-    Read `options.json` and `weights.hdf5` with [`read_bilm`]; with `words`, the `embedding` that bilm-tf's
-    `dump_token_embeddings` wrote there for the words of `vocabulary`, in place of the characters.
-
-    Raises:
-        FileNotFoundError: one of the files does not exist.
-        ValueError: as for [`read_options`] and [`read_bilm`]; or the vectors in `words` are not those of the model.
-        OSError: the weights are not an HDF5 file.
-    """
-    content, datasets = read_options(Path(options)), read_hdf5(weights)
-    config, arrays = read_bilm(content, datasets, str(weights), vocabulary=vocabulary)
+    """Reads `options.json` and `weights.hdf5` with [`read_bilm`]; with `words`, the `embedding` that bilm-tf's
+    `dump_token_embeddings` wrote there for the words of `vocabulary`, in place of the characters. Raises ValueError
+    also if those are not the vectors of the model."""
+    fields, datasets = read_options(options), read_hdf5(weights)
+    config, arrays = read_bilm(fields, datasets, str(weights), vocabulary=vocabulary)
     if words is None:
         return config, arrays
-    first, table = list(vocabulary[:100]), read_hdf5(words)
-    of_words = {name: array for name, array in datasets.items() if name.startswith("RNN_")} | table
-    read = read_bilm({**content, "char_cnn": None}, of_words, str(words), vocabulary=vocabulary)
-    ids = Speller(ElmoTokenizer(max_word_length=config.max_word_length), boundary_words=True).characters(first)
+    ids = Speller(ElmoTokenizer(max_word_length=config.max_word_length), boundary_words=True)
     with torch.no_grad():
-        own = model_of(config, arrays).char_encoder(torch.from_numpy(ids)).numpy()
+        own = model_of(config, arrays).char_encoder(torch.from_numpy(ids.characters(vocabulary[:100]))).numpy()
+    table = read_hdf5(words)
+    datasets = {name: array for name, array in datasets.items() if name.startswith("RNN_")} | table
+    read = read_bilm(fields | {"char_filters": []}, datasets, str(words), vocabulary=vocabulary)
     if not np.allclose(table["embedding"][:100], own, rtol=1e-3, atol=1e-3):
         raise ValueError(f"{words}: 'embedding' does not hold the model's vectors of the vocabulary's words.")
     return read
@@ -416,7 +377,7 @@ def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) 
         options, weights, *vocabularies = source, *others
     else:
         options, weights, *vocabularies = _only(source, "*options*.json"), _only(source, "*.hdf5", words), *others
-    is_word_level = not read_options(options).get("char_cnn")
+    is_word_level = not read_options(options)["char_filters"]
     needs_words = is_word_level or words is not None
     if not vocabularies:
         found = find_files((words or weights).parent, "vocab*.txt" if needs_words else "vocab.txt*")
@@ -495,7 +456,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     with new_path(out) as folder:
         folder.mkdir()
         options, weights = folder / "options.json", folder / "weights.hdf5"
-        options.write_text(json.dumps(options_from_config(config), indent=2) + "\n", encoding="utf-8")
+        options.write_text(json.dumps(options_of(config), indent=2) + "\n", encoding="utf-8")
         with h5py.File(weights, "w") as file:
             for row in table:
                 arrays = row.transform.write(*(tensors[target] for target in row.targets))

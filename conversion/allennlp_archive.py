@@ -18,17 +18,7 @@ from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .allennlp import (
-    Arrays,
-    Dataset,
-    Row,
-    Transform,
-    config_from_options,
-    one_to_one,
-    options_from_config,
-    read_options,
-    read_rows,
-)
+from .allennlp import Arrays, Dataset, Row, Transform, one_to_one, read_options, read_rows
 from .checkpoint import SCALAR_MIX, Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
@@ -153,15 +143,11 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     same = (one.bilm.keys() == bilm.keys() and all(np.array_equal(one.bilm[n], bilm[n]) for n in bilm) for one in uses)
     if not all(same):
         raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME.")
-    content, files = _options(folder, parts, bilm, options)
-    config = config_from_options(
-        content,
-        char_vocab_size=len(bilm[CHARACTERS]),
-        char_projection=True,
-        cell_projection=True,
-        num_scalar_mixes=max(1, sum(len(one.mixes) for one in uses)),
-        scalar_mix_layer_norm=_layer_norm(parts),
-    )
+    fields, files = _fields(folder, parts, bilm, options)
+    num_mixes = sum(len(one.mixes) for one in uses)
+    fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
+    fields |= {"num_scalar_mixes": max(1, num_mixes), "scalar_mix_layer_norm": _layer_norm(parts)}
+    config = ElmoConfig(**fields)
     arrays = bilm_arrays(config, bilm, str(weights))
     if mixes := [mix for one in uses for mix in one.mixes]:
         scalars, gammas = zip(*mixes, strict=True)
@@ -238,10 +224,10 @@ def _layer_norm(parts: list[dict[str, Any]]) -> bool:
     return not values.isdisjoint({True, "true"})
 
 
-def _options(
+def _fields(
     folder: Path, parts: list[dict[str, Any]], bilm: Mapping[str, np.ndarray], given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
-    """The ELMo's options, and the files that hold them."""
+    """The fields of the ELMo's configuration that its options determine, and the files that hold the options."""
     inside = find_files(folder, "**/*options_file") + find_files(folder, "**/options.json")
     files = inside if given is None else [Path(given)]
     contents = [read_options(file) for file in files]
@@ -259,20 +245,21 @@ def _options(
             f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file as "
             "elmo_options."
         )
-    return _options_of_shapes(bilm), []
+    return _fields_of_shapes(bilm), []
 
 
-def _options_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _fields_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The sizes of the tensors; all other fields are those of the published models, ElmoConfig's defaults."""
+
     def shapes(pattern: str) -> list[tuple[int, ...]]:
         return [array.shape for name, array in bilm.items() if re.fullmatch(pattern, name)]
 
     projections = shapes(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight")
-    config = ElmoConfig(  # all other fields are those of the published models
-        char_embedding_size=bilm[CHARACTERS].shape[1],
-        char_filters=[[width, number] for number, _, width in shapes(r"_token_embedder\.char_conv_\d+\.weight")],
-        num_highway_layers=len(shapes(r"_token_embedder\._highways\._layers\.\d+\.weight")),
-        num_hidden_layers=len(projections),
-        cell_size=projections[0][1],
-        hidden_size=2 * projections[0][0],
-    )
-    return options_from_config(config)
+    return {
+        "char_embedding_size": bilm[CHARACTERS].shape[1],
+        "char_filters": [[width, number] for number, _, width in shapes(r"_token_embedder\.char_conv_\d+\.weight")],
+        "num_highway_layers": len(shapes(r"_token_embedder\._highways\._layers\.\d+\.weight")),
+        "num_hidden_layers": len(projections),
+        "cell_size": projections[0][1],
+        "hidden_size": 2 * projections[0][0],
+    }

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.utils.extras import extra_needed
 
-from .allennlp import options_from_config, read_bilm, read_options
+from .allennlp import read_bilm, read_options
 from .checkpoint import SCALAR_MIX, Source
-from .files import find_files
+from .files import find_files, read_json
 
 # Variables that are not weights: counters, and the optimizer's state for each weight.
 NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
@@ -90,17 +89,14 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     vocabularies = [vocabulary] if vocabulary is not None else find_files(prefix.parent, "vocab*.txt")
     if len(vocabularies) != 1:
         raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the path of one.")
-    settings = prefix.with_name("options.json")
-    options, words = read_options(settings), Vocabulary.load(vocabularies[0])
+    settings, words = prefix.with_name("options.json"), Vocabulary.load(vocabularies[0]).words
     datasets, files = _read(prefix)
-    fields = {
-        "vocab_size": len(words),
-        "num_sampled": options.get("n_negative_samples_batch", 8192),
-        "hidden_dropout": options.get("dropout", 0.0),
-    }
-    if options.get("share_embedding_softmax"):
+    fields, training = read_options(settings), read_json(settings)
+    fields |= {"vocab_size": len(words), "hidden_dropout": training.get("dropout", 0.0)}
+    fields["num_sampled"] = training.get("n_negative_samples_batch", 8192)
+    if training.get("share_embedding_softmax"):
         datasets["softmax/W"] = datasets["embedding"]
-    config, arrays = read_bilm(options, datasets, str(prefix), softmax=True, vocabulary=words.words, **fields)
+    config, arrays = read_bilm(fields, datasets, str(prefix), softmax=True, vocabulary=words)
     files += [settings, vocabularies[0]]
     return Source("bilm-tf's TensorFlow checkpoint", config, arrays, files, vocabulary=vocabularies[0])
 
@@ -115,20 +111,20 @@ def read_saved_model(source: Path) -> Source:
     """
     datasets, files = _read(source / "variables" / "variables")
     mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
-    config, arrays = read_bilm(_options(datasets), datasets, str(source))
+    config, arrays = read_bilm(_fields(datasets), datasets, str(source))
     arrays |= {SCALAR_MIX[0]: mix[0].reshape(1, -1), SCALAR_MIX[1]: mix[1].reshape(-1)}
     return Source("TF-Hub's SavedModel", config, arrays, files)
 
 
-def _options(datasets: Mapping[str, np.ndarray]) -> dict:
+def _fields(datasets: Mapping[str, np.ndarray]) -> dict:
+    """The sizes of the tensors; all other fields are those of the published models, ElmoConfig's defaults."""
     filters = [datasets[f"CNN/W_cnn_{i}"].shape for i in range(sum("CNN/W_cnn_" in name for name in datasets))]
     projection = datasets["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"].shape
-    config = ElmoConfig(  # all other fields are those of the published models
-        char_embedding_size=datasets["char_embed"].shape[1],
-        char_filters=[[width, num_filters] for _, width, _, num_filters in filters],
-        num_highway_layers=sum(bool(re.fullmatch(r"CNN_high_\d+/W_carry", name)) for name in datasets),
-        num_hidden_layers=sum(bool(re.fullmatch(r"RNN_0/.*/W_0", name)) for name in datasets),
-        cell_size=projection[0],
-        hidden_size=2 * projection[1],
-    )
-    return options_from_config(config)
+    return {
+        "char_embedding_size": datasets["char_embed"].shape[1],
+        "char_filters": [[width, num_filters] for _, width, _, num_filters in filters],
+        "num_highway_layers": sum(bool(re.fullmatch(r"CNN_high_\d+/W_carry", name)) for name in datasets),
+        "num_hidden_layers": sum(bool(re.fullmatch(r"RNN_0/.*/W_0", name)) for name in datasets),
+        "cell_size": projection[0],
+        "hidden_size": 2 * projection[1],
+    }
