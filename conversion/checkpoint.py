@@ -21,6 +21,7 @@ from hf_elmo.model_cards import make_card
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
+from hf_elmo.utils.text import local_path
 
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.
 SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
@@ -143,7 +144,8 @@ def digest_of(file: Path) -> str:
 
 
 def require_absent(out: Path) -> None:
-    """Raises FileExistsError if `out` exists."""
+    """Raises FileExistsError if `out` exists, and ValueError if it is an address."""
+    local_path(out)
     if os.path.lexists(out):
         raise FileExistsError(f"{out} exists: remove it, or choose another name.")
 

@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -13,9 +14,14 @@ import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
+from datasets import Dataset
 
+import hf_elmo
+from hf_elmo import ElmoForTokenClassification, store_layers
+from hf_elmo.conversion import convert
 from hf_elmo.utils.text import RowSource, Sentences, check_row, find_files, read_lines, rows_of
-from tests.factories import write_lines
+from hf_elmo_cli import main
+from tests.factories import small_model, write_lines
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 COMPRESS[".zst"] = lambda data: pyarrow.compress(data, "zstd", asbytes=True)
@@ -228,3 +234,26 @@ def test_a_value_that_is_no_text_is_refused(value):
 def test_a_string_or_a_table_is_no_list_of_texts(texts):
     with pytest.raises(ValueError, match="inputs must be a list"):
         list(Sentences(texts))
+
+
+def store(folder: object) -> None:
+    model = small_model(ElmoForTokenClassification)
+    store_layers(model, Dataset.from_dict({"input_ids": [[[1] * model.config.row_length]]}), folder=folder)
+
+
+WRITERS = {
+    "embed": lambda out: hf_elmo.embed(None, ["a"], f"{out}.npz"),
+    "pretrain": lambda out: hf_elmo.pretrain(out, ["a"]),
+    "store_layers": store,
+    "vocab": lambda out: main(["--traceback", "vocab", str(out), "a.txt"]),
+    "convert": lambda out: convert("a.zip", Path(out)),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("out", ["s3://bucket/out", Path("hf://datasets/me/out")], ids=str)
+def test_an_address_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable, out: object) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="address"):
+        write(out)
+    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@
 import ast
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -52,8 +51,9 @@ def vocab(
     from hf_elmo.pretraining.texts import open_texts
     from hf_elmo.pretraining.vocabulary import build_vocabulary
     from hf_elmo.tokenization_elmo import ElmoTokenizer
+    from hf_elmo.utils.text import local_path
 
-    if Path(out).exists() and not overwrite:
+    if local_path(out).exists() and not overwrite:
         raise FileExistsError(f"OUT, {out}, exists: choose another name, or give --overwrite.")
     source = open_texts(files, None if pretokenized else ElmoTokenizer(word_splitting), column=text_column)
     vocabulary = build_vocabulary((words for text in source.read() for words in text), size, min_count)

@@ -25,7 +25,7 @@ from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
-from ..utils.text import NamedRow, Row, rows_of
+from ..utils.text import NamedRow, Row, local_path, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
 from .jobs import progress_bar, require_free, require_positive, run
 from .store import INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
@@ -146,7 +146,7 @@ def embed(
     """
     require_positive(batch_tokens=batch_tokens, window=window, workers=workers)
     if output is not None:
-        output = Path(output)
+        output = local_path(output)
         require_free(output, inputs, overwrite)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     model, tokenizer = prepare(model, tokenizer, dtype, device)

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import signal
 import sys
 from collections import deque
@@ -124,10 +123,8 @@ def run(
 
 
 def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
-    """Raises ValueError if a result would replace its input, or is an address, and FileExistsError if it would replace
-    another file without `overwrite`."""
-    if re.match(r"\w{2,}:/", str(output)):
-        raise ValueError(f"output {str(output)!r} is an address, but must be a path: write a file, and upload it then")
+    """Raises ValueError if a result would replace its input, and FileExistsError if it would replace another file
+    without `overwrite`."""
     is_file = isinstance(inputs, (str, os.PathLike)) and os.path.exists(inputs)
     if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
         raise ValueError(f"output {str(output)!r} is the input; choose another name")

@@ -16,6 +16,7 @@ from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer, embedded_ids
 from ..utils.spelling import require_tokenizer
+from ..utils.text import local_path
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
 from .texts import DatasetTexts, TextFiles, open_texts, require_apart
@@ -140,7 +141,7 @@ def pretrain(
     if recipe not in RECIPES:
         raise ValueError(f"recipe is {recipe!r}, but must be one of {', '.join(RECIPES)}.")
     adapting = recipe == "adapt"
-    output, config = Path(output), dict(config or {})
+    output, config = local_path(output), dict(config or {})
     if unknown := config.keys() - {field.name for field in fields(ElmoConfig)}:
         raise ValueError(f"config has {', '.join(unknown)}, but ElmoConfig has no such field.")
     args = _arguments(output, recipe, batch_size, arguments)

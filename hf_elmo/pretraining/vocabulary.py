@@ -12,6 +12,7 @@ from transformers.utils.logging import tqdm
 from ..modeling_elmo import bilm_linear
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import embedded_ids, read_vocabulary, require_list
+from ..utils.text import local_path
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -72,7 +73,7 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """Writes the file that `load` and bilm-tf read, and its folder if there is none."""
-        path = Path(path)
+        path = local_path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
 

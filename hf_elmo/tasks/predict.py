@@ -22,7 +22,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.text import Pair, Row, rows_of
+from ..utils.text import Pair, Row, local_path, rows_of
 from .classification import ClassificationTask
 from .coreference import CoreferenceTask
 from .question_answering import QuestionAnsweringTask
@@ -117,7 +117,7 @@ def predict(
     if speakers_column is not None or genre_column is not None:
         reading["further_columns"] = speakers_column, genre_column
     if output is not None:
-        output = Path(output)
+        output = local_path(output)
         require_free(output, inputs, overwrite)
     with TemporaryDirectory() as folder:
         rows = rows_of(inputs, reading, Path(folder), task.reads_pairs)

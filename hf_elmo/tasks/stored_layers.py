@@ -19,6 +19,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
+from ..utils.text import local_path
 from .task import batches
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def store_layers(
     features["length"] = Value("int64")
     features["special_tokens_mask"] = Sequence(Value("int8"))
     fingerprint = _fingerprint(model, dataset, dtype)
-    file = None if folder is None else str(Path(folder, f"layers-{fingerprint}.arrow"))
+    file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model):
         stored = dataset.map(
             lambda texts, indices: _compute(model, texts, indices, dtype, batch_tokens),

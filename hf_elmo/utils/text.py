@@ -60,6 +60,13 @@ DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
 
 
+def local_path(path: str | os.PathLike) -> Path:
+    """A path to write to; ValueError for an address, such as `s3://bucket/name`, which would become a folder `s3:`."""
+    if re.match(r"\w{2,}:/", os.fspath(path)):
+        raise ValueError(f"{os.fspath(path)!r} is an address, but must be a path: write to one, and upload it then")
+    return Path(path)
+
+
 def find_files(pattern: str | os.PathLike) -> list[str]:
     """The files that a path, a folder or a glob pattern stands for, in alphabetical order.
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import tracemalloc
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -218,16 +217,6 @@ def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, capsys, monke
     with pytest.raises(OSError, match=r"14 MB for out\.npz.*10 MB are free"):
         embed(model, source, output, overwrite=True)
     embed(model, source, output, overwrite=True, ignore_disk_space=True)
-
-
-@pytest.mark.parametrize(
-    "output", ["s3://bucket/out.npz", Path("hf://datasets/me/out.npz"), "file:///tmp/out.npz"], ids=str
-)
-def test_an_address_is_no_output(tmp_path, monkeypatch, model, output):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="address"):
-        embed(model, ROWS, output)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
