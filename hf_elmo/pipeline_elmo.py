@@ -52,7 +52,10 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         """As in transformers, but with the tags of `_forward`, which may differ from the most probable labels."""
         for outputs in all_outputs:  # tags are passed on in word_ids, which gather_pre_entities gets unchanged
             tags = outputs["tags"][0].tolist()
-            outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
+            word_ids = outputs["word_ids"] or [None] * len(tags)
+            padding = [None] * (len(tags) - len(word_ids))  # of a batch
+            word_ids = word_ids + padding if self.tokenizer.padding_side == "right" else padding + word_ids
+            outputs["word_ids"] = list(zip(word_ids, tags, strict=True))
         return super().postprocess(all_outputs, *args, **kwargs)
 
     def gather_pre_entities(

@@ -165,8 +165,13 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
         assert [one["entity"] for one in found] == record["tags"]
         assert [float(one["score"]) for one in found] == pytest.approx(record["probabilities"], rel=1e-4)
     words = ["Anna-Lena", "met", "Bob's", "dog", "."]
-    (found,) = tag([words], is_split_into_words=True, batch_size=batch_size)
-    assert [one["word"] for one in found] == [" ".join(words)[one["start"] : one["end"]] for one in found] == words
+    sentences, alone = [words, ["New York"], words[:3]], tag([words], is_split_into_words=True)[0]
+    for tokenizer.padding_side in ("left", "right"):
+        batched = tag(sentences, is_split_into_words=True, batch_size=batch_size)
+        for given, found in zip(sentences, batched, strict=True):
+            texts = [" ".join(given)[one["start"] : one["end"]] for one in found]
+            assert [one["word"] for one in found] == texts == given
+        assert [one["entity"] for one in batched[0]] == [one["entity"] for one in alone]
 
 
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
