@@ -77,12 +77,8 @@ class Row(NamedTuple):
 
 
 def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
-    """
-    Float32 arrays by state-dict key, from all datasets of a file by name. Error messages call the file `where`.
-
-    Raises:
-        ValueError: a dataset is missing, of another shape, or not in the table.
-    """
+    """Float32 arrays by state-dict key, from all datasets of a file by name. Raises ValueError, which calls the file
+    `where`, if a dataset is missing, of another shape, or not in the table."""
     left, tensors = dict(datasets), {}
     for row in rows:
         arrays = []
@@ -164,11 +160,9 @@ def one_to_one(name: str, shape: tuple[int, ...], target: str, transform: Transf
 def key_table(
     config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False, vocabulary: Sequence[str] = ()
 ) -> list[Row]:
-    """
-    The table of a model's datasets and tensors. `softmax` adds the softmax over words, which only a training checkpoint
-    has. `multi_rnn_cell=False` is for a model with a single layer that bilm-tf saved: its cell has another path. A
-    word-level model embeds the words of `vocabulary`.
-    """
+    """The table of a model's datasets and tensors. `softmax` adds the softmax over words, which only a training
+    checkpoint has. `multi_rnn_cell=False` is for a model with a single layer that bilm-tf saved: its cell has another
+    path. A word-level model embeds the words of `vocabulary`."""
     rows = _character_rows(config) if config.char_filters else [_words_row(config, vocabulary)]
     cell, size = config.cell_size, config.projection_size
     for direction, layers in enumerate(("forward_layers", "backward_layers")):
@@ -219,10 +213,8 @@ def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
 
 
 def identities(config: ElmoConfig, multi_rnn_cell: bool = True) -> dict[str, dict[str, np.ndarray]]:
-    """
-    AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For each field of the
-    configuration that is false, the datasets of its projections that give the same numbers: identities.
-    """
+    """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For each field of the
+    configuration that is false, the datasets of its projections that give the same numbers: identities."""
     size = config.projection_size
     identity, cells = np.eye(size, dtype=np.float32), itertools.product((0, 1), range(config.num_hidden_layers))
     datasets = {
@@ -235,12 +227,8 @@ def identities(config: ElmoConfig, multi_rnn_cell: bool = True) -> dict[str, dic
 
 
 def read_options(file: Path) -> dict[str, Any]:
-    """
-    The fields of the configuration that an `options.json` describes, without those that only the weights determine.
-
-    Raises:
-        ValueError: the file is not JSON, or an option is missing, not known, or has a value that is not an ELMo's.
-    """
+    """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
+    Raises ValueError if an option is missing, not known, or has a value that is not an ELMo's."""
     options = read_json(file)
     parts = {part: options.pop(part, None) or {} for part in ("lstm", "char_cnn")}
     given = options | {f"{part}.{name}": value for part, content in parts.items() for name, value in content.items()}
@@ -368,9 +356,6 @@ def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) 
         others: the weights file, if `source` is the options file; then the vocabulary, which a word-level model and
             `words` need, by default the only `vocab*.txt` beside the weights or beside `words`.
         words: as for [`read_weights`].
-
-    Raises:
-        ValueError: a folder does not have exactly one options file and one weights file, or as for [`read_weights`].
     """
     words = None if words is None else Path(words)
     if others and not source.is_dir():

@@ -119,11 +119,6 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         options: the ELMo's `options.json`; by default the options file in the folder. If there is none and the
             configuration names a published model of AllenNLP, its options are used, with sizes from the tensors.
         use: the prefix of the tensors of the ELMo to convert, if the model has several ELMos that differ.
-
-    Raises:
-        FileNotFoundError: a file is missing, or the options are not known.
-        ValueError: the model has no ELMo, or several different ELMos; or as for `read_rows`.
-        UnpicklingError: `weights.th` holds objects other than tensors.
     """
     weights = folder / "weights.th"
     settings = read_json(folder / "config.json")
@@ -135,8 +130,7 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
             f"{weights} has no ELMo. Other language models of AllenNLP (language_model, bidirectional_lm), which it "
             "trained in PyTorch, have other layers and cannot be converted."
         )
-    if use is not None:
-        uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
+    uses = [one for one in uses if use is None or one.prefix.rstrip(".") == use.rstrip(".")]
     if not uses:
         raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {names}.")
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
@@ -144,12 +138,11 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     if not all(same):
         raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME.")
     fields, files = _fields(folder, parts, bilm, options)
-    num_mixes = sum(len(one.mixes) for one in uses)
     fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
-    fields |= {"num_scalar_mixes": max(1, num_mixes), "scalar_mix_layer_norm": _layer_norm(parts)}
-    config = ElmoConfig(**fields)
+    mixes = [mix for one in uses for mix in one.mixes]
+    config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=_layer_norm(parts))
     arrays = bilm_arrays(config, bilm, str(weights))
-    if mixes := [mix for one in uses for mix in one.mixes]:
+    if mixes:
         scalars, gammas = zip(*mixes, strict=True)
         arrays |= {SCALAR_MIX[0]: np.stack(scalars), SCALAR_MIX[1]: np.concatenate(gammas)}
     left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size).items()}
@@ -158,14 +151,9 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
             f"The task projects ELMo's vectors with {left_behind}, which are not converted: the checkpoint gives the "
             f"vectors before that projection, of size {config.hidden_size}."
         )
-    return Source(
-        "the archive of a task's model of AllenNLP",
-        config,
-        arrays,
-        [folder / "config.json", weights, *files],
-        scalar_mixes=[f"{one.prefix}scalar_mix_{number}" for one in uses for number in range(len(one.mixes))],
-        left_behind=left_behind,
-    )
+    names = [f"{one.prefix}scalar_mix_{number}" for one in uses for number in range(len(one.mixes))]
+    files, kind = [folder / "config.json", weights, *files], "the archive of a task's model of AllenNLP"
+    return Source(kind, config, arrays, files, scalar_mixes=names, left_behind=left_behind)
 
 
 def _uses(state: Mapping[str, np.ndarray]) -> Iterator[Use]:

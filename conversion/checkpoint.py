@@ -58,13 +58,8 @@ class Source:
 
 
 def model_of(config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = "float32") -> ElmoModel:
-    """
-    The model with a configuration and the arrays of a [`Source`], in evaluation mode.
-
-    Raises:
-        ValueError: a weight is NaN or infinite, or too large for `dtype`.
-        RuntimeError: an array is missing, unknown or of another shape.
-    """
+    """The model with a configuration and the arrays of a [`Source`], in evaluation mode. Raises ValueError if a weight
+    is NaN or infinite, or too large for `dtype`."""
     model = ElmoForPreTraining(config) if "lm_head.weight" in arrays else ElmoModel(config)
     prefix = "" if isinstance(model, ElmoModel) else "elmo."
     tensors = {key: tensor for key, tensor in model.state_dict().items() if key.endswith(SCALAR_MIX)}
@@ -80,14 +75,8 @@ def model_of(config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = 
 def write_checkpoint(
     out: Path, source: Source, dtype: str, word_splitting: str | None, about: ModelCard | None
 ) -> Path:
-    """
-    Write a model as the folder `out`, for [`hf_elmo.conversion.convert`]: `dtype` and `word_splitting` are its
-    arguments; the model card includes the page `about`.
-
-    Raises:
-        FileExistsError: `out` exists.
-        ValueError: as for [`model_of`].
-    """
+    """Writes a model as the folder `out`, for [`hf_elmo.conversion.convert`]: `dtype` and `word_splitting` are its
+    arguments; the model card includes the page `about`."""
     model, record = model_of(source.config, source.arrays, dtype), make_record(source, dtype)
     has_softmax = isinstance(model, ElmoForPreTraining)
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
@@ -152,13 +141,8 @@ def require_absent(out: Path) -> None:
 
 @contextmanager
 def new_path(out: Path) -> Iterator[Path]:
-    """
-    The path of a file or folder to write, which becomes `out` at the end of the block. If the block raises an
-    exception, it is removed; what a killed run left is removed first.
-
-    Raises:
-        FileExistsError: `out` exists.
-    """
+    """The path of a file or folder to write, which becomes `out` at the end of the block. If the block raises an
+    exception, it is removed; what a killed run left is removed first. Raises FileExistsError if `out` exists."""
     require_absent(out)
     folder = out.with_name(f".{out.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)

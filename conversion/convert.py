@@ -98,13 +98,8 @@ def convert(
 
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
-    """
-    The reader of a model, and the reader's arguments: a folder that holds the model (`path` or one below), or files.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-        ValueError: `path` holds no model of a known format, or several models.
-    """
+    """The reader of a model, and the reader's arguments: a folder that holds the model (`path` or one below), or files.
+    Raises ValueError if `path` holds no model of a known format, or several models."""
     if not path.is_dir() and find_checkpoint(path) is not None:
         return read_bilm_tf, [path, *others]
     if not path.exists():

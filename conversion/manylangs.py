@@ -54,15 +54,8 @@ BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 
 
 def read_manylangs(folder: Path) -> Source:
-    """
-    Read a model of ELMoForManyLangs from a folder with the files [`FILES`]; `word.dic` is needed only if the model has
-    word vectors (`word_dim`), and `char.dic` only if it reads characters (`char_dim`).
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a tensor is missing, unknown or of another shape.
-        UnpicklingError: a `.pkl` file holds objects other than tensors.
-    """
+    """Reads a model of ELMoForManyLangs from a folder with the files [`FILES`]; `word.dic` is needed only if the model
+    has word vectors (`word_dim`), and `char.dic` only if it reads characters (`char_dim`)."""
     settings, settings_file = read_settings(folder)
     words = read_lexicon(folder / "word.dic") if settings["token_embedder"].get("word_dim") else None
     has_characters = settings["token_embedder"]["char_dim"] > 0
@@ -129,11 +122,8 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
 
 
 def read_lexicon(path: Path) -> dict[str, int]:
-    """
-    The entries of a `.dic` file, ordered by number. Each line has a character or word, a tab and a number.
-
-    ELMoForManyLangs strips lines, so a whitespace character disappears; a line without a character is read as U+3000.
-    """
+    """The entries of a `.dic` file, ordered by number. Each line has a character or word, a tab and a number.
+    ELMoForManyLangs strips lines, so a whitespace character disappears; a line without one is read as U+3000."""
     entries = {}
     with path.open(encoding="utf-8", newline="\n") as lines:
         for place, line in enumerate(lines, start=1):

@@ -53,16 +53,8 @@ def _read(prefix: Path) -> tuple[dict[str, np.ndarray], list[Path]]:
 
 
 def find_checkpoint(path: Path) -> Path | None:
-    """
-    The prefix of a TensorFlow checkpoint's files.
-
-    Args:
-        path: a folder, the prefix, or one of the files.
-
-    Returns:
-        The prefix; of a folder with several checkpoints the latest, which the file `checkpoint` names. `None` if there
-        is no checkpoint, or if it is not known which checkpoint is the latest.
-    """
+    """The prefix of a TensorFlow checkpoint's files, from their folder, the prefix or one of them; of several
+    the latest, which the file `checkpoint` names. `None` if there is none, or if the latest is not known."""
     if not path.is_dir():
         prefix = path.with_name(CHECKPOINT_FILE.sub("", path.name))
         return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
@@ -75,14 +67,8 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
-    """
-    A training checkpoint of bilm-tf or simple_elmo, next to the training's `options.json`: its folder, the prefix of
-    its files, or one of them. The softmax's words are those of `vocabulary`, by default the only `vocab*.txt` there.
-
-    Raises:
-        FileNotFoundError: the checkpoint or `options.json` is missing, or the folder has no vocabulary or several.
-        ValueError: the vocabulary does not fit the softmax, or as for `read_bilm`.
-    """
+    """A training checkpoint of bilm-tf or simple_elmo, next to the training's `options.json`: its folder, the prefix of
+    its files, or one of them. The softmax's words are those of `vocabulary`, by default the only `vocab*.txt` there."""
     prefix = find_checkpoint(source)
     if prefix is None:
         raise FileNotFoundError(f"{source} has no checkpoint, or several: give a prefix, such as model.ckpt-2500.")
@@ -102,13 +88,7 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
 
 
 def read_saved_model(source: Path) -> Source:
-    """
-    TF-Hub's SavedModel, a folder. Options that its variables do not determine are those of AllenNLP's published models.
-
-    Raises:
-        KeyError: the SavedModel lacks a variable of TF-Hub's ELMo.
-        ValueError: as for `read_bilm`.
-    """
+    """TF-Hub's SavedModel, a folder. Options that its variables do not determine are those of the published models."""
     datasets, files = _read(source / "variables" / "variables")
     mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
     config, arrays = read_bilm(_fields(datasets), datasets, str(source))
