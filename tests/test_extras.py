@@ -9,7 +9,6 @@ import pytest
 import hf_elmo
 import hf_elmo.pretraining.trainer
 from hf_elmo.conversion import convert, export, export_onnx
-from hf_elmo_cli import main
 
 OPTIONS = """{"lstm": {"dim": 4, "projection_dim": 2}, "char_cnn": {
     "activation": "relu", "embedding": {"dim": 3}, "filters": [[1, 2]], "max_characters_per_token": 50}}"""
@@ -43,11 +42,3 @@ def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, mo
     with pytest.raises(ModuleNotFoundError) as raised:
         call(tmp_path)
     assert f'{module} is not installed; this needs the extra {extra}: pip install -e ".[{extra}]"' in str(raised.value)
-
-
-def test_the_command_says_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    assert main(["export", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err.endswith('this needs the extra convert: pip install -e ".[convert]"\n')

@@ -151,15 +151,6 @@ def test_truncation_keeps_the_boundaries_and_is_of_one_call(side: str, split: bo
     assert len(tokenizer(text, is_split_into_words=split)["input_ids"]) == LENGTHS[0]
 
 
-def test_what_is_cut_off_overflows_with_a_stride(tokenizer: ElmoTokenizer) -> None:
-    pieces = {"truncation": True, "max_length": 5, "stride": 1, "return_overflowing_tokens": True}
-    encoded = tokenizer(["a b c d e", "f", "g h i"], **pieces, padding=True, return_tensors="np")
-    expected = ["a b c", "c d e", "f", "g h i"]
-    assert encoded["overflow_to_sample_mapping"].tolist() == [0, 0, 1, 2]
-    assert tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True) == expected
-    assert encoded["attention_mask"].sum(1).tolist() == [5, 5, 3, 5]
-
-
 @every_side
 def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: str) -> None:
     how = {f"return_{name}": True for name in ("offsets_mapping", "special_tokens_mask", "token_type_ids")}
@@ -186,11 +177,8 @@ def test_a_batch_comes_back_as_its_texts(tokenizer: ElmoTokenizer, tensors: str 
 
 
 def test_boundaries_and_padding_show_unless_skipped(tokenizer: ElmoTokenizer) -> None:
-    assert tokenizer.batch_decode(tokenizer(["a b", "c"], padding=True)["input_ids"]) == [
-        "<S> a b </S>",
-        "<S> c </S> <pad>",
-    ]
-    assert tokenizer.batch_decode(tokenizer(["a b", "c"])["input_ids"]) == ["<S> a b </S>", "<S> c </S>"]
+    decoded = tokenizer.batch_decode(tokenizer(["a b", "c"], padding=True)["input_ids"])
+    assert decoded == ["<S> a b </S>", "<S> c </S> <pad>"]
     assert tokenizer.decode([]) == ""
     words = ["a", "<S>", "😀", "</S>", "<pad>", ""]
     ids = tokenizer.convert_tokens_to_ids(words)
@@ -211,9 +199,7 @@ def test_the_vocabulary_is_that_of_the_characters(model: ElmoModel) -> None:
     row = tokenizer.convert_tokens_to_ids("aé")
     expected = ["<begin word>", "<0x61>", "<0xC3>", "<0xA9>", "<end word>", "<word padding>"]
     assert [names[number] for number in row[:6]] == expected
-    assert tokenizer.vocab == vocabulary
     assert tokenizer.get_added_vocab() == {"<pad>": 0, "<S>": 257, "</S>": 258}
-    assert ElmoTokenizer(bos_token="[B]").get_vocab()["[B]"] == 257
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
@@ -275,6 +261,13 @@ def test_labels_of_the_pieces_of_long_texts(tokenizer: ElmoTokenizer) -> None:
     assert tokenizer.align_labels(tokenizer(texts, **in_pieces), labels) == expected
     assert tokenizer.align_labels(tokenizer(texts[0], **in_pieces), labels[0]) == expected[:3]
     with_stride = tokenizer(texts, **in_pieces, stride=1, padding=True)
+    assert tokenizer.batch_decode(with_stride["input_ids"], skip_special_tokens=True) == [
+        "a b",
+        "b c",
+        "c d",
+        "d e",
+        "f",
+    ]
     assert tokenizer.align_labels(with_stride, labels)[1] == [-100, 2, 3, -100]
     for wrong in ([[1, 2, 3, 4], [6]], [[1, 2, 3, 4, 5, 5], [6]]):
         with pytest.raises(ValueError, match="labels of text 0"):
@@ -356,7 +349,7 @@ def test_a_tokenizer_comes_back_from_its_files(tmp_path: Path, settings: dict) -
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer], ids=lambda loader: loader.__name__)
 def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path: Path, loader: type) -> None:
-    """`init_kwargs` has what the tokenizer was made with; words may contain whitespace."""
+    """Words may contain whitespace."""
     words = ["<S>", "</S>", "<UNK>", "3\u00a0000", "a\u2028b", "c\u0085", "\u3000"]
     made, first, second = (tmp_path / name for name in ("made", "first", "second"))
     write_lines(made / "words.txt", words)
@@ -367,12 +360,10 @@ def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path: Path, 
     tokenizer = ElmoTokenizer(**arguments, **{name: str(made / file) for name, file in files.items()})
     tokenizer.save_pretrained(first)
     again = loader.from_pretrained(first)
-    copies = {name: str(first / file) for name, file in files.items()}
-    assert {**arguments, **copies}.items() <= again.init_kwargs.items()
     again.save_pretrained(first)  # onto its own files
     again.save_pretrained(second)
     saved = (second / "tokenizer_config.json").read_text(encoding="utf-8")
-    assert json.loads(saved)["max_word_length"] == 12
+    assert json.loads(saved).items() >= arguments.items()
     assert str(tmp_path) not in saved
     shutil.rmtree(made)
     shutil.rmtree(first)
