@@ -41,7 +41,7 @@ def picture(draw: Callable[[], Figure]) -> Callable[[], Figure]:
 
 @cache
 def shipped() -> tuple[hf_elmo.ElmoModel, hf_elmo.ElmoTokenizer]:
-    return hf_elmo.load_default()
+    return hf_elmo.load_model()
 
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
@@ -168,7 +168,7 @@ def two_senses() -> Figure:
         "The children sat upon the bank and watched the stream .",
         "She had left all her money in the bank in London .",
     )
-    model, _ = hf_elmo.load_default()
+    model, _ = hf_elmo.load_model()
     similar = hf_elmo.layer_similarities(model, [river, stream, money], "bank", pretokenized=True).matrix[:, 0]
     figure, axes = plt.subplots(figsize=(7, 3))
     for number, sentence, color in ((1, stream, "#1f77b4"), (2, money, "#d95f02")):

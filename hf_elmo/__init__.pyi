@@ -5,14 +5,12 @@ from .analysis.plots import plot_layer_weights as plot_layer_weights
 from .analysis.plots import plot_similarities as plot_similarities
 from .analysis.plots import plot_word_plane as plot_word_plane
 from .analysis.scoring import next_words as next_words
-from .analysis.scoring import previous_words as previous_words
 from .analysis.scoring import score as score
 from .analysis.scoring import substitutes as substitutes
 from .analysis.similarity import layer_similarities as layer_similarities
 from .analysis.similarity import nearest_neighbors as nearest_neighbors
 from .analysis.similarity import word_plane as word_plane
 from .checkpoints.hub import push as push
-from .checkpoints.loading import load_default as load_default
 from .checkpoints.loading import load_model as load_model
 from .checkpoints.loading import path as path
 from .configuration_elmo import ElmoConfig as ElmoConfig

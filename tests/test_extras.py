@@ -27,7 +27,7 @@ CALLS = {
     "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
     "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
     "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
-    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_default()[0])),
+    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
     "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
 }
 

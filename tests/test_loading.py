@@ -29,7 +29,7 @@ def test_a_folder(folder: Path, language_model: bool) -> None:
 
 
 def test_the_default_is_the_model_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = hf_elmo.load_default(language_model=True)
+    model, tokenizer = hf_elmo.load_model(language_model=True)
     assert model.dtype == torch.float32
     assert len(tokenizer.vocabulary) == model.config.vocab_size
     monkeypatch.chdir(tmp_path)
@@ -41,7 +41,7 @@ def test_the_default_is_the_model_that_ships(tmp_path: Path, monkeypatch: pytest
 def test_the_model_that_ships_by_the_auto_classes() -> None:
     folder = hf_elmo.path("elmo-compact-en")
     model, tokenizer = AutoModel.from_pretrained(folder, trust_remote_code=True), AutoTokenizer.from_pretrained(folder)
-    default = hf_elmo.load_default()[0]
+    default = hf_elmo.load_model()[0]
     batch = tokenizer(["He sat on the river bank."], return_tensors="pt")
     with torch.no_grad():
         assert torch.equal(model(**batch).last_hidden_state, default(**batch).last_hidden_state)
@@ -49,7 +49,7 @@ def test_the_model_that_ships_by_the_auto_classes() -> None:
 
 @pytest.mark.slow
 def test_it_loads_without_network(tmp_path: Path) -> None:
-    code = "import socket; socket.socket.connect = None; import hf_elmo; hf_elmo.load_default()"
+    code = "import socket; socket.socket.connect = None; import hf_elmo; hf_elmo.load_model()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=240)
 
 

@@ -101,9 +101,9 @@ def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path: Path) -> None:
     assert f"{info}/licenses/LICENSE" in names
     code = """
 import torch
-from hf_elmo import kernels, load_default
+from hf_elmo import kernels, load_model
 from hf_elmo.kernels import native
-model, tokenizer = load_default()
+model, tokenizer = load_model()
 batch = tokenizer(["A river bank."] * 32, return_tensors="pt")
 ran = []
 with torch.no_grad(), kernels.watch(lambda operation, backend, _: ran.append(backend and backend.name)):

@@ -132,52 +132,37 @@ def substitutes(
     return [Substitutes(words[position], *best) for position, *best in zip(positions, *columns, strict=True)]
 
 
+@torch.no_grad()
 def next_words(
     model: ElmoForPreTraining | str | os.PathLike | None,
     text: str | Sequence[str],
     *,
+    before: bool = False,
     tokenizer: ElmoTokenizer | None = None,
     top: int = 10,
     pretokenized: bool = False,
 ) -> Candidates:
     """
-    The words that the forward language model expects after the beginning of a sentence.
+    The words that the forward language model expects after the beginning of a sentence, or that the backward language
+    model expects before the end of a sentence.
 
     Args:
         model, tokenizer, pretokenized: as for [`score`].
-        text: the beginning of a sentence: a string, which the tokenizer splits, or a list of words. For an empty text,
-            the first words of sentences are returned.
+        text: the beginning of a sentence, or its end: a string, which the tokenizer splits, or a list of words. For an
+            empty text, the first (last) words of sentences are returned.
+        before: return the words before `text` instead of those after it.
         top: number of words to return; `<S>`, `</S>` and `<UNK>` are excluded.
 
     Returns:
         words of the vocabulary and their log-probabilities (nats), the most probable first. The log-probabilities are
-        those that [`score`] gives to a word after this text.
+        those that [`score`] gives to a word after this text, or before it.
     """
-    return _expected_words(0, model, text, tokenizer, top, pretokenized)
-
-
-def previous_words(
-    model: ElmoForPreTraining | str | os.PathLike | None,
-    text: str | Sequence[str],
-    *,
-    tokenizer: ElmoTokenizer | None = None,
-    top: int = 10,
-    pretokenized: bool = False,
-) -> Candidates:
-    """Like [`next_words`] in the other direction: the words that the backward language model expects before `text`, the
-    end of a sentence. For an empty text, the last words of sentences are returned."""
-    return _expected_words(1, model, text, tokenizer, top, pretokenized)
-
-
-@torch.no_grad()
-def _expected_words(direction: int, model, text, tokenizer, top: int, pretokenized: bool) -> Candidates:
-    """The words after `text` (`direction` 0) or before it (1)."""
     model, encoder = open_language_model(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
         # The output after all words are read: at the last word (forward direction) or at the first word (backward).
-        context = hidden[1 if direction else len(words)].chunk(2)[direction]
+        context = hidden[1 if before else len(words)].chunk(2)[before]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(_without_special(table, encoder.vocabulary), top, encoder.vocabulary)[0]
 

@@ -29,33 +29,32 @@ def path(name: str = NAME) -> str:
 
 
 @overload
-def load_default(language_model: Literal[False] = False) -> tuple[ElmoModel, ElmoTokenizer]: ...
+def load_model(
+    name: str | os.PathLike | None = None, language_model: Literal[False] = False, **options: Any
+) -> tuple[ElmoModel, ElmoTokenizer]: ...
 @overload
-def load_default(language_model: Literal[True]) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
-def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
-    """The model elmo-compact-en and its tokenizer, loaded on the CPU, without network. The weights are stored in
-    float16; the model computes in float32.
-
-    Args:
-        language_model: return an `ElmoForPreTraining`, which has the softmax over words. Perplexity, probabilities and
-            substitutes need the softmax.
-    """
-    return load_model(language_model=language_model, device="cpu")
-
-
+def load_model(
+    name: str | os.PathLike | None = None, *, language_model: Literal[True], **options: Any
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
+@overload
+def load_model(
+    name: str | os.PathLike | None = None, language_model: bool = False, **options: Any
+) -> tuple[Any, ElmoTokenizer]: ...
 def load_model(
     name: str | os.PathLike | None = None,
     language_model: bool = False,
     dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    device: str | torch.device | None = "cpu",
 ) -> tuple[Any, ElmoTokenizer]:
     """An `ElmoModel`, or an `ElmoForPreTraining`, and its tokenizer.
 
     Args:
-        name: a folder, the name of the model that ships with hf_elmo (the default), or a name on the Hub.
-        language_model: return an `ElmoForPreTraining`, which has the softmax over words.
+        name: a folder, the name of the model that ships with hf_elmo (the default, which needs no network), or a name
+            on the Hub.
+        language_model: return an `ElmoForPreTraining`, which has the softmax over words. Perplexity, probabilities and
+            substitutes need the softmax.
         dtype: the type of the weights; by default the type that config.json names.
-        device: the device of the model; by default a GPU if there is one.
+        device: the device of the model; with `None` a GPU if there is one.
 
     Raises:
         OSError: there is no such checkpoint.
@@ -71,7 +70,7 @@ def load_weights(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> ElmoModel | ElmoForPreTraining:
-    """The model of [`load_model`] without its tokenizer."""
+    """The model of [`load_model`] without its tokenizer, by default on a GPU if there is one."""
     model_class = ElmoForPreTraining if language_model else ElmoModel
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     with no_loading_bar(place := locate(name)):

@@ -210,10 +210,9 @@ def next_words(
     their probabilities. With --before, print those that the backward language model finds most probable before TEXT,
     the end of a sentence.
     """
-    from hf_elmo.analysis import scoring
+    from hf_elmo.analysis.scoring import next_words as expected_words
 
-    ask = scoring.previous_words if before else scoring.next_words
-    for word, value in ask(model, text, top=top, pretokenized=pretokenized):
+    for word, value in expected_words(model, text, before=before, top=top, pretokenized=pretokenized):
         print(f"{word}\t{math.exp(value):.3f}")
 
 
@@ -255,6 +254,6 @@ def env(
     from hf_elmo.kernels import describe
 
     print(describe_environment())
-    loaded, _ = load_model(model, dtype=dtype)
+    loaded, _ = load_model(model, dtype=dtype, device=None)
     print(f"\n{model or 'the model that ships'}, {str(loaded.dtype).removeprefix('torch.')}, {loaded.device}")
     print(describe(loaded))

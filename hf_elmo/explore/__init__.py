@@ -73,7 +73,7 @@ class Explorer:
     ) -> None:
         config = ElmoConfig.from_pretrained(locate(name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
-        self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32")
+        self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32", device=None)
         self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}
         self.has_softmax = language_model and tokenizer.vocabulary is not None
         self.corpus = corpus

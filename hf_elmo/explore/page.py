@@ -109,7 +109,7 @@ def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: a theme with system fonts, because Gradio's default fonts are loaded from another host."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    css = "@media (max-width: 600px) {.tab-container button {padding: 0 5px}}"
+    css = "@media (max-width: 600px) {.tab-container button {padding: 0 5px}} footer .show-api-divider {display: none}"
     return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
 
 

@@ -65,7 +65,7 @@ class ElmoPipe:
 
     def to_disk(self, path: str | Path, **_: Any) -> None:
         """Saves the checkpoint; spaCy calls this when it saves the pipeline."""
-        for part in load_model(self.model):
+        for part in load_model(self.model, device=None):
             part.save_pretrained(path)
 
     def from_disk(self, path: str | Path, **_: Any) -> "ElmoPipe":

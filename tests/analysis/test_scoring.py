@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, perplexity
-from hf_elmo.analysis.scoring import next_words, previous_words, score, substitutes
+from hf_elmo.analysis.scoring import next_words, score, substitutes
 from hf_elmo_cli import main
 from tests.factories import save_checkpoint, write_lines
 from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
@@ -58,8 +58,8 @@ def test_substitutes_multiply_both_distributions(model, tokenizer):
 @pytest.mark.parametrize("text", ["the cat sat", "", "a"])
 def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenizer, text):
     words, every = text.split(), len(tokenizer.vocabulary) - 3
-    for ask, backward in ((next_words, False), (previous_words, True)):
-        found = ask(model, text, tokenizer=tokenizer, top=every)
+    for backward in (False, True):
+        found = next_words(model, text, before=backward, tokenizer=tokenizer, top=every)
         assert sorted(word for word, _ in found) == sorted(tokenizer.vocabulary[3:])
         assert found == sorted(found, key=lambda pair: -pair[1])
         for word, value in found[:4]:
@@ -70,10 +70,10 @@ def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenize
 def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_path, capsys):
     save_checkpoint(tmp_path / "lm", model, tokenizer)
     command = ["next", "the cat it's", "--model", str(tmp_path / "lm"), "--top", "3", "--pretokenized"]
-    for option, ask in (([], next_words), (["--before"], previous_words)):
+    for option, how in (([], {"top": 3}), (["--before"], {"top": 3, "before": True})):
         assert main([*command, *option]) == 0
-        found = ask(tmp_path / "lm", "the cat it's", top=3, pretokenized=True)
-        assert ask(ElmoForPreTraining.from_pretrained(tmp_path / "lm"), ["the", "cat", "it's"], top=3) == found
+        found = next_words(tmp_path / "lm", "the cat it's", pretokenized=True, **how)
+        assert next_words(ElmoForPreTraining.from_pretrained(tmp_path / "lm"), ["the", "cat", "it's"], **how) == found
         assert capsys.readouterr().out == "".join(f"{word}\t{math.exp(value):.3f}\n" for word, value in found)
 
 

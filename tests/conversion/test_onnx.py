@@ -100,7 +100,7 @@ def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: 
 
 @pytest.mark.slow
 def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path: Path) -> None:
-    tagger, (shipped, _) = small_model(ElmoForTokenClassification), hf_elmo.load_default()
+    tagger, (shipped, _) = small_model(ElmoForTokenClassification), hf_elmo.load_model()
     assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
     assert_same_numbers(shipped, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
 
