@@ -90,7 +90,8 @@ DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding
 # A part of a task's configuration that has one of these types or keys describes an ELMo. An embedder's type may be a
 # class name with its package. Since AllenNLP 1.0 the default files of an embedder are the files of "original".
 EMBEDDERS = ("elmo_token_embedder", "ElmoTokenEmbedder")
-ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_output_representations"}
+ELMO_TYPES = (*EMBEDDERS, "elmo", "Elmo")
+ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # the second is of several languages
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
@@ -142,6 +143,10 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     mixes = [mix for one in uses for mix in one.mixes]
     config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=_layer_norm(parts))
     arrays = bilm_arrays(config, bilm, str(weights))
+    # An embedder for several languages multiplies the mix of each by a matrix of its own.
+    aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", uses[0].prefix)
+    if aligning in state:
+        config.scalar_mix_alignment, arrays["scalar_mix.alignment"] = True, state[aligning]
     if mixes:
         scalars, gammas = zip(*mixes, strict=True)
         arrays |= {SCALAR_MIX[0]: np.stack(scalars), SCALAR_MIX[1]: np.concatenate(gammas)}
@@ -216,7 +221,7 @@ def _fields(
     folder: Path, parts: list[dict[str, Any]], bilm: Mapping[str, np.ndarray], given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
     """The fields of the ELMo's configuration that its options determine, and the files that hold the options."""
-    inside = find_files(folder, "**/*options_file") + find_files(folder, "**/options.json")
+    inside = find_files(folder, "**/*options_file*") + find_files(folder, "**/options.json")
     files = inside if given is None else [Path(given)]
     contents = [read_options(file) for file in files]
     if any(content != contents[0] for content in contents):

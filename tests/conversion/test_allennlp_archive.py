@@ -158,6 +158,26 @@ def test_two_elmos(model: ElmoModel, tmp_path: Path) -> None:
     assert chosen.scalar_mix.gamma.tolist() == [3.0]
 
 
+def test_one_of_several_languages_with_its_matrix(model: ElmoModel, tmp_path: Path) -> None:
+    """`elmo_token_embedder_multilang`: an ELMo and a matrix for each language."""
+    prefix, state = PREFIX.removesuffix("_elmo."), {}
+    for number, language in enumerate(("en", "es")):
+        state |= state_of(model, [([number, 1.0, -9e10], 1.0)], f"{prefix}elmo_{language}.")
+        state[f"{prefix}elmo_{language}._elmo_lstm._token_embedder._projection.bias"] += number
+        state[f"{prefix}aligning_{language}.weight"] = torch.eye(14).roll(number, 0)
+    settings = {"type": "elmo_token_embedder_multilang", "options_files": {"en": "a.json", "es": "b.json"}}
+    folder = write_task(tmp_path / "task", task_of({**settings, "do_layer_norm": True}), state, None)
+    for language in ("en", "es"):
+        write_lines(folder / "fta" / f"{OPTIONS_FILE}s.{language}", [json.dumps(OPTIONS)])
+    aligned = ElmoModel.from_pretrained(convert(folder, tmp_path / "out", use=f"{prefix}elmo_es"))
+    assert aligned.config.scalar_mix_layer_norm
+    inputs = ElmoTokenizer()(SENTENCES[0], return_tensors="pt")
+    with torch.no_grad():
+        found = aligned(**inputs).last_hidden_state
+        aligned.scalar_mix.alignment = None
+        torch.testing.assert_close(found, aligned(**inputs).last_hidden_state.roll(1, 2))
+
+
 def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model: ElmoModel, tmp_path: Path, caplog) -> None:
     name = PREFIX.removesuffix("_elmo.") + "_projection"
     state = state_of(model) | {f"{name}.weight": torch.ones(5, 14), f"{name}.bias": torch.ones(5)}
