@@ -322,7 +322,7 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
         if name is None:
             raise ValueError(f"{options}, {weights}: no published model has these addresses. Give two local files.")
         options, weights = download(name)
-    config, arrays = read_weights(options, weights)
+    config, arrays = read_weights(Path(options), Path(weights))
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)
     model.set_trainable()
     return model

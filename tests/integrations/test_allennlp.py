@@ -133,7 +133,7 @@ def test_addresses_of_published_models(files: Files, monkeypatch: pytest.MonkeyP
 
 
 def test_the_module_mixes(files: Files) -> None:
-    elmo = Elmo(*files, num_output_representations=2, dropout=0.0)
+    elmo = Elmo(*map(str, files), num_output_representations=2, dropout=0.0)
     output = elmo(batch_to_ids(FIRST))
     assert elmo.get_output_dim() == 14
     assert len(output["elmo_representations"]) == 2
