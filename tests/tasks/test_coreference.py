@@ -69,7 +69,6 @@ def test_files_of_conll_2012(tmp_path: Path) -> None:
     [
         ([line("Ann", "-", "(0)")], 1),
         (["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""], 2),
-        (["#begin document (a)", line("Ann", "-", "-"), line("ran", "-", "0)"), ""], 3),
         (["#begin document (a)", "bc/a 0 0 Ann NN (0)"], 2),
     ],
 )
@@ -136,8 +135,6 @@ def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
     for other in ({"speakers": [["a"]]}, {"genres": [0]}):
         with pytest.raises(ValueError, match="zip"):
             resolve(model, documents, tokenizer=tokenizer, **other)
-    with pytest.raises(ValueError, match="zip"):
-        encode_document(tokenizer, documents[0], speakers=["Eve", "Bo"])
     with pytest.raises(ValueError, match="documents must be a list"):
         resolve(model, "Ann saw a dog .", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="document must be a list"):  # its words would be characters
@@ -198,10 +195,7 @@ def test_counts_are_summed_over_documents() -> None:
     assert apart["muc_recall"] == 3 / 5
     assert apart["ceaf_precision"] == pytest.approx((4 / 5 + 4 / 6) / 3)
     keys, responses = [[[(0, 1), (3, 3)], [(5, 5), (7, 9)]]], [[[(0, 1), (3, 3), (5, 5)]]]
-    expected = score_clusters(keys, responses)
-    assert expected["muc_f1"] == 0.5
-    for both in ((keys, json.loads(json.dumps(responses))), (json.loads(json.dumps(keys)), responses)):
-        assert score_clusters(*both) == expected
+    assert score_clusters(keys, json.loads(json.dumps(responses)))["muc_f1"] == 0.5
 
 
 def test_metrics_of_trainer() -> None:
@@ -214,8 +208,6 @@ def test_metrics_of_trainer() -> None:
     keys[0].append([(5, 5)])
     with_singletons = coreference_metrics(singletons=True)(prediction)
     assert with_singletons == score_clusters(keys, responses) | {"mentions_kept": 4 / 5}
-    nothing = EvalPrediction((found[:, :0], kept + 9, np.zeros((2, 3))), labels)
-    assert coreference_metrics()(nothing)["mentions_kept"] == 0
 
 
 GAP_TEXT = "President Ann Lee met Bob Roy when she called; he, Bob, ran."
@@ -245,10 +237,7 @@ def test_gap_by_gender() -> None:
         assert gap_scores([she, she, he], clusters) == both
 
 
-@pytest.mark.parametrize(
-    ("mention", "means"),
-    [("Ann Lee", True), ("Ann", True), ("Lee", True), ("President Ann Lee", True), ("Ann Lee met Bob Roy", False)],
-)
-def test_which_mentions_are_a_name(mention: str, means: bool) -> None:
-    found = gap_scores([gap_row("she", "TRUE", "FALSE")], [[spans(mention, "she")]])
-    assert found["recall"] == float(means)
+def test_which_mentions_are_a_name() -> None:
+    means = {"Ann Lee": 1, "Ann": 1, "Lee": 1, "President Ann Lee": 1, "Ann Lee met Bob Roy": 0}
+    rows = [gap_row("she", "TRUE", "FALSE")]
+    assert {name: gap_scores(rows, [[spans(name, "she")]])["recall"] for name in means} == means

@@ -174,7 +174,7 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
         assert [one["entity"] for one in batched[0]] == [one["entity"] for one in alone]
 
 
-@pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
+@pytest.mark.parametrize("strategy", ["simple", "max"])
 def test_the_pipeline_joins_words_into_spans(strategy: str) -> None:
     """Of every word the scores are the same: I-x is most probable, but may not begin."""
     model, tokenizer, scores = make(**CRF), ElmoTokenizer(), torch.tensor([0.0, 1.0, 2.0, 0.0, 0.0])
