@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from ..utils.extras import extra_needed
 from ..utils.text import read_columns
-from .stored_layers import begin_of, pad_rows
+from .stored_layers import begin_of, pad_rows, place
 from .task import Piece, Record, Task, load_head, precision_recall_f1, ratio, require_no_nan
 
 if TYPE_CHECKING:
@@ -154,11 +155,12 @@ class CoreferenceCollator:
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         names = [name for name in features[0] if any(row[name] is not None for row in features)]
-        rows = [{name: row[name] for name in names} for row in features]
-        mentions = [row.pop("labels", None) for row in rows]
-        batch = pad_rows(self.tokenizer, rows, self.begin)
+        rows = [{name: row[name] for name in names if name not in ("labels", "speaker_ids")} for row in features]
+        batch = pad_rows(self.tokenizer, rows, self.begin, partial(self.tokenizer.pad, return_tensors="pt"))
+        if "speaker_ids" in names:
+            batch["speaker_ids"] = place([row["speaker_ids"] for row in features], batch["attention_mask"].bool())
         if "labels" in names:
-            labels = [torch.from_numpy(np.asarray(own, np.int64).reshape(-1, 3)) for own in mentions]
+            labels = [torch.from_numpy(np.asarray(row["labels"], np.int64).reshape(-1, 3)) for row in features]
             batch["labels"] = pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
         return batch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 ROWS = 64  # computed and written together
 STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}  # bfloat16 is stored as its bits
-# The columns that have a value for each position, and their value at padding.
-PADDING = dict.fromkeys(("input_ids", "bilm_layers", "attention_mask", "token_type_ids", "word_vector_ids"), 0)
-PADDING |= {"special_tokens_mask": 1, "speaker_ids": 0}
 
 
 def store_layers(
@@ -156,53 +153,42 @@ class LayersCollator(DataCollatorWithPadding):
         self.begin = begin_of(model, tokenizer)
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        batch = pad_rows(self.tokenizer, features, self.begin, self.padding, self.max_length, self.pad_to_multiple_of)
-        if "label" in batch:
-            batch["labels"] = batch.pop("label")
-        return batch
+        return pad_rows(self.tokenizer, features, self.begin, super().__call__)
 
 
 def pad_rows(
     tokenizer: ElmoTokenizer,
     rows: Sequence[Mapping[str, Any]],
     begin: Tensor | None,
-    padding: bool | str = True,
-    max_length: int | None = None,
-    pad_to_multiple_of: int | None = None,
-    **padding_of: int,
+    pad: Callable[[list[dict[str, Any]]], BatchEncoding],
 ) -> BatchEncoding:
-    """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], where `bilm_layers` replaces `input_ids`; these
-    are compared with `begin`, the result of [`begin_of`]. The columns in `PADDING` and `padding_of` have a value for
-    each position; otherwise a ValueError is raised."""
-    padding_of = {**PADDING, **padding_of}
-    column = next(name for name in ("input_ids", "bilm_layers", "word_vector_ids") if name in rows[0])
-    lengths = [len(row[column]) for row in rows]
-    length = max([*lengths, (max_length or 0) if padding == "max_length" else 0])
-    length += -length % (pad_to_multiple_of or 1)
-    inside = np.arange(length) < np.array(lengths)[:, None]
-    inside = inside if tokenizer.padding_side == "right" else inside[:, ::-1]
-    rows = [{"attention_mask": np.ones(own, np.int64), **row} for row, own in zip(rows, lengths, strict=True)]
-    batch = {}
-    for name in rows[0]:
-        values = [np.asarray(row[name]) for row in rows]
-        if name in padding_of:
-            if list(map(len, values)) != lengths:
-                found = f"{name} has {list(map(len, values))} values in rows of {lengths} positions"
-                raise ValueError(f"{found}, boundaries included: align labels with tokenizer.align_labels.")
-            flat = np.concatenate([value for value in values if len(value)])
-            array = np.full((*inside.shape, *flat.shape[1:]), padding_of[name], flat.dtype)
-            array[inside] = flat
-        else:
-            array = np.stack(values)
-        tensor = torch.from_numpy(array.astype(np.float32) if array.dtype == np.float64 else array)
-        if name == "bilm_layers" and not tensor.is_floating_point():  # numpy format may widen the bits of bfloat16
-            tensor = tensor.to(torch.uint16).view(torch.bfloat16)
-        batch[name] = tensor
-    if "bilm_layers" in batch:
-        at_begin = torch.from_numpy(inside & (inside.cumsum(1) == 1))
-        at_begin &= batch.get("special_tokens_mask", torch.zeros(())).bool()
+    """Rows as `pad` pads them, of [`store_layers`], too: `bilm_layers` are padded here, and compared with `begin`, the
+    result of [`begin_of`]. For `pad`, rows without `input_ids` have empty words."""
+    if "input_ids" in rows[0]:
+        return pad(list(map(dict, rows)))
+    others = []
+    for row in rows:
+        length = len(row["bilm_layers"] if "bilm_layers" in row else row["word_vector_ids"])
+        others.append({**row, "input_ids": np.zeros((length, tokenizer.row_length), np.int64)})
+    stored = [row.pop("bilm_layers") for row in others if "bilm_layers" in row]
+    batch = pad(others)
+    del batch["input_ids"]
+    if stored:
+        mask = batch["attention_mask"].bool()
+        batch["bilm_layers"] = place(stored, mask)
+        at_begin = mask & (mask.cumsum(1) == 1) & batch.get("special_tokens_mask", torch.zeros(())).bool()
         _require_own(batch["bilm_layers"][at_begin].float(), begin)
-    return BatchEncoding(batch)
+    return batch
+
+
+def place(rows: Sequence[Any], mask: Tensor) -> Tensor:
+    """The values of rows at the positions of `mask`, else zeros. Layers that are no floats are bits of bfloat16."""
+    values = torch.from_numpy(np.concatenate(list(map(np.asarray, rows))))
+    if values.dim() == 3 and not values.is_floating_point():  # numpy format may widen the bits
+        values = values.to(torch.uint16).view(torch.bfloat16)
+    padded = values.new_zeros(*mask.shape, *values.shape[1:])
+    padded[mask] = values
+    return padded
 
 
 def _require_own(layers: Tensor, begin: Tensor | None) -> None:

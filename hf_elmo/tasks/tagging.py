@@ -62,7 +62,7 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
 
 class TaggingCollator(DataCollatorForTokenClassification):
     """transformers' collator, which also pads rows of [`store_layers`] if it has the `model`, as [`LayersCollator`]. A
-    row needs a label for each position, as `tokenizer.align_labels` gives them; otherwise a ValueError is raised."""
+    row needs a label for each position, as `tokenizer.align_labels` gives them."""
 
     def __init__(self, tokenizer: ElmoTokenizer, model: ElmoTaskModel | None = None, **options: Any) -> None:
         super().__init__(tokenizer, **options)
@@ -70,8 +70,7 @@ class TaggingCollator(DataCollatorForTokenClassification):
 
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
-        how = self.padding, self.max_length, self.pad_to_multiple_of
-        return pad_rows(self.tokenizer, rows, self.begin, *how, labels=self.label_pad_token_id)
+        return pad_rows(self.tokenizer, rows, self.begin, super().torch_call)
 
 
 def span_metrics(
