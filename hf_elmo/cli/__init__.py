@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: the command line is wrong (exit status 2), or an option prints something and exits (0).
     """
-    arguments = repeat_options(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
     logging.basicConfig(format="%(levelname)s: %(message)s")
     if isinstance(sys.stdout, io.TextIOWrapper):  # of Korean, an encoding such as that of a pipe on Windows has nothing
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -86,15 +86,3 @@ def with_options(message: str, arguments: Sequence[str]) -> str:
             message = re.sub(value, lambda found: f"{option} {found[1] or ''}".strip(), message)
             message = re.sub(name, option, message)
     return message
-
-
-def repeat_options(arguments: Sequence[str]) -> list[str]:
-    """Turn `--held-out a b` into `--held-out a --held-out b`: typer's options take one value, a pattern has many."""
-    repeated, in_option = [], False
-    for argument in arguments:
-        if argument.startswith("-") and argument != "-":
-            in_option = argument == "--held-out"
-            if in_option:
-                continue
-        repeated += ["--held-out", argument] if in_option else [argument]
-    return repeated

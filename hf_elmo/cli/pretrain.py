@@ -17,6 +17,7 @@ Texts = Annotated[
     ),
 ]
 ParquetColumn = Annotated[str | None, option("NAME", "text column of Parquet files [text, sentence, words or tokens]")]
+Encoding = Annotated[str, typer.Option(help="encoding of FILES")]
 
 
 def settings(entries: list[str]) -> dict[str, Any]:
@@ -46,6 +47,7 @@ def vocab(
     pretokenized: Pretokenized = False,
     word_splitting: Annotated[WordSplitting, typer.Option(help="how the tokenizer splits text")] = "lm1b",
     text_column: ParquetColumn = None,
+    encoding: Encoding = "utf-8",
 ) -> None:
     """Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency."""
     from hf_elmo.pretraining.texts import open_texts
@@ -55,7 +57,8 @@ def vocab(
 
     if local_path(out).exists() and not overwrite:
         raise FileExistsError(f"OUT, {out}, exists: choose another name, or give --overwrite.")
-    source = open_texts(files, None if pretokenized else ElmoTokenizer(word_splitting), column=text_column)
+    tokenizer = None if pretokenized else ElmoTokenizer(word_splitting)
+    source = open_texts(files, tokenizer, column=text_column, encoding=encoding)
     vocabulary = build_vocabulary((words for text in source.read() for words in text), size, min_count)
     vocabulary.save(out)
     print(f"{out}: {len(vocabulary):,} words")
@@ -72,7 +75,9 @@ def vocab(
 def pretrain(
     out: Annotated[str, argument("OUT", "folder of the checkpoint")],
     texts: Texts,
-    held_out: Annotated[list[str] | None, option("FILES...", "text to evaluate on [with --init: 1 text in 20]")] = None,
+    held_out: Annotated[
+        list[str] | None, option("FILE", "text to evaluate on, or a pattern [with --init: 1 text in 20]")
+    ] = None,
     init: Annotated[str | None, option("MODEL", "folder or Hub name of the ELMo to adapt")] = None,
     recipe: Annotated[
         Literal["new", "adapt", "bilm-tf"] | None, typer.Option(help="training settings [new; with --init adapt]")
@@ -86,6 +91,7 @@ def pretrain(
     window: Annotated[int | None, option("N", "words per row, in windows [20]")] = None,
     shuffle_block: Annotated[int, option("N", "texts shuffled together, in memory")] = 1_000_000,
     text_column: ParquetColumn = None,
+    encoding: Encoding = "utf-8",
     num_train_epochs: Annotated[float | None, option("N", "passes over FILES [10; with --init 5]", "--epochs")] = None,
     max_steps: Annotated[int | None, option("N", "training steps, instead of --epochs", "--steps")] = None,
     optim: Annotated[str | None, option("NAME", "optimizer [adamw_torch_fused]")] = None,
@@ -130,6 +136,7 @@ def perplexity(
         int | None, option("N", "with --stateful: rows per batch [one per 4,096 words, at most 256]")
     ] = None,
     text_column: ParquetColumn = None,
+    encoding: Encoding = "utf-8",
 ) -> None:
     """
     Print the perplexities of the forward and the backward language model on FILES, and the perplexity of their mean

@@ -76,6 +76,7 @@ def perplexity(
     words_per_batch: int = 4096,
     batch_size: int | None = None,
     text_column: str | None = None,
+    encoding: str = "utf-8",
 ) -> Perplexity:
     """
     The perplexity of both language models on a text, by the full softmax.
@@ -95,7 +96,8 @@ def perplexity(
         words_per_batch: words in a batch, padding included.
         batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. With one
             row, the text is read in its order.
-        text_column: the column of the text; by default `"text"` in datasets, and in files as in [`TextFiles`].
+        text_column, encoding: the column of the text, by default `"text"` in datasets, and the encoding of files; as in
+            [`TextFiles`].
 
     Raises:
         TypeError: the model is not a language model.
@@ -103,7 +105,7 @@ def perplexity(
     """
     model, encoder = open_language_model(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
-    source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column)
+    source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column, encoding=encoding)
     with evaluation_mode(model):
         if not stateful:
             return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))

@@ -86,6 +86,7 @@ def pretrain(
     window: int | None = None,
     shuffle_block: int = 1_000_000,
     text_column: str | None = None,
+    encoding: str = "utf-8",
     resume: bool = False,
     overwrite: bool = False,
     **arguments: Any,
@@ -121,6 +122,7 @@ def pretrain(
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.
         text_column: column of the text; by default `"text"` in datasets, in files as in [`TextFiles`]. A string or list
             of words is a sentence, a list of word lists is a document; with `"documents"`, a string is a document, too.
+        encoding: the encoding of files, unless they are Parquet.
         resume: continue from the last whole checkpoint in `output`; if there is none, start from the beginning.
         overwrite: train from the beginning even if `output` holds a model or checkpoints: the checkpoints are removed
             when the training begins, the model when the new one replaces it.
@@ -156,8 +158,9 @@ def pretrain(
         of_words = not config.get("char_filters", True)  # a word-level model
         tokenizer = ElmoTokenizer(word_splitting or "lm1b", max_word_length=length, embeds_words=of_words)
     reading = {"tokenizer": None if pretokenized else tokenizer, "documents": layout == "documents"}
-    source = open_texts(texts, **reading, column=text_column)
-    evaluated = None if held_out is None else open_texts(held_out, **reading, column=text_column)
+    reading |= {"column": text_column, "encoding": encoding}
+    source = open_texts(texts, **reading)
+    evaluated = None if held_out is None else open_texts(held_out, **reading)
     require_apart(source, evaluated)
     if adapting and evaluated is None:
         if not source.countable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import hashlib
 import itertools
@@ -99,6 +100,7 @@ class TextFiles(_Texts):
         tokenizer: splits lines into words; by default whitespace separates words.
         documents: whether a text is a document instead of a sentence.
         column: the column with the text, in formats that have columns; by default the one that [`RowSource`] chooses.
+        encoding: the encoding of the files, unless they are Parquet.
     """
 
     def __init__(
@@ -107,11 +109,12 @@ class TextFiles(_Texts):
         tokenizer: ElmoTokenizer | None = None,
         documents: bool = False,
         column: str | None = None,
+        encoding: str = "utf-8",
     ) -> None:
         super().__init__(tokenizer, documents)
         patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
         self.files = list(dict.fromkeys(itertools.chain.from_iterable(map(find_files, patterns))))
-        self.column = column
+        self.column, self.encoding = column, encoding
 
     def _values(self, start: int) -> Iterator[str | Text]:
         """With at least `FILES_PER_PROCESS` files for each process, this process reads every `world_size`th file; with
@@ -123,12 +126,12 @@ class TextFiles(_Texts):
         return itertools.islice(texts, first + start * step, None, step)
 
     def _texts_of(self, file: str) -> Iterator[str | Text]:
-        source = RowSource(file, text_column=self.column)
+        source = RowSource(file, text_column=self.column, encoding=self.encoding)
         if source.resolved_format != "text":
             for row, (value,) in enumerate(source.values()):
                 yield _check_text(value, f"{file}, row {row} (from 0)")
             return
-        lines = map(str.strip, read_lines(file))
+        lines = map(str.strip, read_lines(file, self.encoding))
         if not self.documents:
             yield from filter(None, lines)
             return
@@ -149,6 +152,7 @@ class TextFiles(_Texts):
             else:
                 digest.update(str(filesystem.checksum(path)).encode())
         settings = {"column": self.column, "documents": self.documents, "pretokenized": self.tokenizer is None}
+        settings["encoding"] = codecs.lookup(self.encoding).name
         return {"files": len(self.files), **settings, "files_sha256": digest.hexdigest()}
 
 
@@ -209,7 +213,11 @@ class DatasetTexts(_Texts):
 
 
 def open_texts(
-    texts: Any, tokenizer: ElmoTokenizer | None = None, documents: bool = False, column: str | None = None
+    texts: Any,
+    tokenizer: ElmoTokenizer | None = None,
+    documents: bool = False,
+    column: str | None = None,
+    encoding: str = "utf-8",
 ) -> TextFiles | DatasetTexts:
     """The texts of files, folders and patterns ([`TextFiles`]), or of a dataset ([`DatasetTexts`]).
 
@@ -221,7 +229,7 @@ def open_texts(
         raise ValueError(f"texts has the splits {', '.join(texts)}: pass one, as texts[{next(iter(texts), '')!r}].")
     if hasattr(texts, "column_names"):
         return DatasetTexts(texts, column or "text", tokenizer, documents)
-    return TextFiles(texts, tokenizer, documents, column)
+    return TextFiles(texts, tokenizer, documents, column, encoding)
 
 
 def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:

@@ -54,6 +54,8 @@ def test_documents_and_rows_of_other_formats(tmp_path, files):
     assert list(texts.read()) == [[["a", "b"]], [["d", "e"], ["f"]], []]
     (files / "a.txt").write_text("Don't!\n", encoding="utf-8")
     assert list(TextFiles(files / "a.txt", ElmoTokenizer()).read()) == [[["Don", "'t", "!"]]]
+    (tmp_path / "latin.txt").write_bytes(b"na\xefve\n")
+    assert list(open_texts(tmp_path / "latin.txt", encoding="latin-1").read()) == [[["naïve"]]]
 
 
 @pytest.mark.parametrize(
