@@ -49,9 +49,8 @@ class ClassificationTask(Task):
             scores = scores.sigmoid() if self.gives_labels else scores.softmax(1)
         return map(self._record, scores.tolist())
 
-    @property
-    def blank(self) -> Record:
-        return self._record([None] * self.model.config.num_labels)
+    def join(self, row: Any, results: list[Record]) -> Record:
+        return results[0] if results else self._record([None] * self.model.config.num_labels)
 
     def _record(self, scores: list[float | None]) -> Record:
         if self.gives_values:

@@ -258,8 +258,10 @@ def answer(
     questions = [question] if isinstance(question, str) else list(question)
     passages = list(map(drop_surrogates, [passage] * len(questions) if isinstance(passage, str) else passage))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
-    task = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, max_length, stride, max_answer_words)
-    records = task.run(list(zip(questions, passages, strict=True)))
+    how = {"max_length": max_length, "stride": stride, "max_answer_words": max_answer_words}
+    records = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, **how).run(
+        list(zip(questions, passages, strict=True))
+    )
     return records[0] if isinstance(question, str) else records
 
 
@@ -271,21 +273,19 @@ class QuestionAnsweringTask(Task):
 
     def __init__(
         self,
-        model: ElmoForQuestionAnswering,
-        tokenizer: ElmoTokenizer,
-        batch_tokens: int = 4096,
-        pretokenized: bool = False,
+        *args: Any,
         max_length: int = MAX_LENGTH,
         stride: int = STRIDE,
         max_answer_words: int = MAX_ANSWER_WORDS,
+        **options: Any,
     ) -> None:
-        super().__init__(model, tokenizer, batch_tokens, pretokenized)
+        super().__init__(*args, **options)
         self.lengths, self.max_answer_words = {"max_length": max_length, "stride": stride}, max_answer_words
 
     def read(self, row: Any) -> Any:
-        if not isinstance(row, tuple) or list(map(type, row)) != [str, str]:
+        if isinstance(row, tuple) and list in map(type, row):  # the answer is a part of a text
             raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
-        return row
+        return super().read(row)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         if not rows:

@@ -209,9 +209,8 @@ class TaggingTask(Task):
             names = [self.model.config.id2label[label] for label in labels[mask].tolist()]
             yield {"words": words, "tags": names, "probabilities": values[mask].tolist()}
 
-    @property
-    def blank(self) -> Record:
-        return {"words": [], "tags": [], "probabilities": []}
+    def join(self, row: Any, results: list[Record]) -> Record:
+        return results[0] if results else {"words": [], "tags": [], "probabilities": []}
 
     @staticmethod
     def write(record: Record) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -82,12 +81,7 @@ class Task:
         raise NotImplementedError
 
     def join(self, row: Any, results: list[Any]) -> Record:
-        """The record of a row, by default its only result, or `blank` if it has no piece."""
-        return results[0] if results else deepcopy(self.blank)
-
-    @property
-    def blank(self) -> Record:
-        """The record of a blank row."""
+        """The record of a row, which is blank if it has no results."""
         raise NotImplementedError
 
     @staticmethod
