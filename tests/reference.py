@@ -1,5 +1,5 @@
 """ELMo as a textbook would write it: one sentence, one word and one step at a time, from the weights of a model, or in
-float64 straight from the files of AllenNLP or of ELMoForManyLangs.
+float64 straight from the files of AllenNLP.
 
 It is what the package's numbers are held against, and shares no line with it. Everything is differentiable.
 """
@@ -178,76 +178,3 @@ class NumpyELMo:
         inner = [[256], *(list(word.encode("utf-8", "ignore"))[: self.length - 2] for word in words), [257]]
         rows = [[258, *row, 259] + [260] * (self.length - 2 - len(row)) for row in inner]
         return [self.reference.word_vector(row) for row in rows]
-
-
-# -- of ELMoForManyLangs' folder ---------------------------------------------------------------------------------------
-
-
-class NumpyManyLangs:
-    """The model in ELMoForManyLangs' folder."""
-
-    def __init__(self, folder: Path) -> None:
-        settings = json.loads((folder / json.loads((folder / "config.json").read_text())["config_path"]).read_text())
-        self.embedder, encoder = settings["token_embedder"], settings["encoder"]
-        self.characters = _read_dictionary(folder / "char.dic") if self.embedder["char_dim"] else None
-        self.words = _read_dictionary(folder / "word.dic")
-        self.token, lstm = (
-            {name: tensor.double() for name, tensor in torch.load(folder / f"{file}.pkl").items()}
-            for file in ("token_embedder", "encoder")
-        )
-        highways = []
-        for i in range(self.embedder["n_highway"] if self.characters else 0):  # the gate multiplies x
-            (added, gate), (added_bias, gate_bias) = (
-                self.token[f"highways._layers.{i}.{part}"].chunk(2) for part in ("weight", "bias")
-            )
-            highways.append((-gate, -gate_bias, added, added_bias))
-        parts = [f"{part}_linearity.weight" for part in ("input", "state")]
-        parts += ["state_linearity.bias", "state_projection.weight"]
-        self.reference = Reference(
-            self.token.get("char_emb_layer.embedding.weight"),
-            [
-                tuple(self.token[f"convolutions.{i}.{part}"] for part in ("weight", "bias"))
-                for i in range(len(self.embedder["filters"]))
-                if self.characters
-            ],
-            self.embedder["activation"],
-            highways,
-            (self.token["projection.weight"], self.token["projection.bias"]),
-            [
-                [tuple(lstm[f"{name}_layer_{n}.{part}"] for part in parts) for n in range(encoder["n_layers"])]
-                for name in ("forward", "backward")
-            ],
-            encoder["cell_clip"],
-            encoder["proj_clip"],
-            True,
-        )
-
-    def layers(self, sentence: list[str]):
-        """`[num_layers + 1, words + 2, 2P]` in NumPy, boundaries included, from zero state."""
-        return self.reference.sentence(
-            [
-                self._vector("<bos>", ["<bos>"]),
-                *(self._vector(word) for word in sentence),
-                self._vector("<eos>", ["<eos>"]),
-            ]
-        )[0].numpy()
-
-    def _vector(self, word: str, marker: list[str] | None = None) -> Tensor:
-        length = self.embedder["max_characters_per_token"]
-        word = word if marker or self.embedder["name"] == "lstm" else word[: length - 2]
-        beside = None
-        if self.embedder["word_dim"]:
-            beside = self.token["word_emb_layer.embedding.weight"][self.words.get(word, self.words["<oov>"])]
-        if not self.characters:
-            weight, bias = self.reference.projection
-            return weight @ beside + bias
-        numbers = [self.characters.get(one, self.characters["<oov>"]) for one in marker or word]
-        # The names of the two markers are exchanged in its code.
-        numbers = [self.characters["<eow>"], *numbers, self.characters["<bow>"]]
-        numbers += [self.characters["<pad>"]] * (length - len(numbers))
-        return self.reference.word_vector(numbers, beside)
-
-
-def _read_dictionary(path: Path) -> dict[str, int]:
-    lines = [line.strip().split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-    return {parts[0] if len(parts) == 2 else "\u3000": int(parts[-1]) for parts in lines}

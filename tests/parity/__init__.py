@@ -38,13 +38,20 @@ SENTENCES = [
 BATCH = 3
 DEEP = {"lstm": {"n_layers": 3, "cell_clip": 1.5}, "char_cnn": {"n_highway": 1, "activation": "tanh"}}
 PLAIN = {"lstm": {"projection_dim": 17, "dim": 17, "proj_clip": None}, "char_cnn": {"n_highway": None}}
-CHARACTERS = {"embedder": {"word_dim": 0, "activation": "tanh", "n_highway": 1}, "encoder": {"n_layers": 3}}
+MANYLANGS: dict[str, dict[str, Any]] = {
+    "published": {},
+    "characters": {"embedder": {"word_dim": 0, "activation": "tanh", "n_highway": 1}, "encoder": {"n_layers": 3}},
+    "words": {"embedder": {"char_dim": 0}},
+    "words, not cut": {"embedder": {"char_dim": 0, "name": "lstm"}},
+    "short words, no highway": {"embedder": {"n_highway": 0, "max_characters_per_token": 9}},
+    "no clips": {"encoder": {"cell_clip": 0, "proj_clip": 0, "dim": 7, "n_layers": 1}},
+}
 # Of each library (as tests/parity/peers.py names it) the architectures.
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "allennlp": {"published": {}, "deep": DEEP},
     "allennlp-carried": {"published": {}},
     "simple_elmo": {"published": {}, "deep": DEEP, "no projections": PLAIN},
-    "elmoformanylangs": {"published": {}, "characters": CHARACTERS, "words": {"embedder": {"char_dim": 0}}},
+    "elmoformanylangs": MANYLANGS,
 }
 
 
