@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
-from ..pretraining.perplexity import open_language_model, sentence_batches, sentence_inputs
+from ..pretraining.perplexity import open_language_model, sentence_inputs
 from ..pretraining.vocabulary import Vocabulary
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.evaluation import evaluation_mode
+from ..utils.evaluation import batches, evaluation_mode
 
 Candidates = list[tuple[str, float]]  # words and their log-probabilities (nats), the most probable first
 
@@ -62,9 +62,10 @@ def score(
     sentences = encoder.tokenizer.split_into_words(sentences, pretokenized)
     scores: list[SentenceScore | None] = [None] * len(sentences)
     with evaluation_mode(model):
-        for batch in sentence_batches(sentences, words_per_batch):
-            nll, _ = model.word_nll(**sentence_inputs(encoder, [words for _, words in batch], model.device))
-            for (index, words), rows in zip(batch, nll.double().cpu().numpy(), strict=True):
+        for batch in batches([len(words) + 2 for words in sentences], words_per_batch):
+            nll, _ = model.word_nll(**sentence_inputs(encoder, [sentences[index] for index in batch], model.device))
+            for index, rows in zip(batch, nll.double().cpu().numpy(), strict=True):
+                words = sentences[index]
                 forward, backward = np.full((2, len(words) + 2), np.nan)
                 forward[1:] = -rows[: len(words) + 1, 0]
                 backward[:-1] = -rows[1 : len(words) + 2, 1]

@@ -17,7 +17,7 @@ from ..checkpoints.loading import ensure_loaded
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.evaluation import evaluation_mode
+from ..utils.evaluation import batches, evaluation_mode
 from ..utils.spelling import BEGIN, END, PADDING
 from ..utils.text import Words
 from .data import WordEncoder, carried_windows
@@ -112,8 +112,8 @@ def perplexity(
         sentences = list(_sentences(source.read()))
         steps = sum(len(words) + 1 for words in sentences)
         rows = batch_size or max(1, min(steps // WORDS_PER_ROW, len(sentences) // SENTENCES_PER_ROW, MAX_ROWS))
-        batches = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
-        return Perplexity.of(_totals(model, encoder.vocabulary, batches, carry=True))
+        windows = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
+        return Perplexity.of(_totals(model, encoder.vocabulary, windows, carry=True))
 
 
 def open_language_model(
@@ -133,9 +133,14 @@ def nll_totals(
 ) -> np.ndarray:
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
     unknown words: `[5]` float64."""
-    batches = sentence_batches(_sentences(texts), words_per_batch)
-    inputs = (sentence_inputs(encoder, [words for _, words in batch], model.device) for batch in batches)
-    return _totals(model, encoder.vocabulary, inputs, carry=False)
+
+    def inputs() -> Iterator[dict[str, Tensor]]:
+        sentences = _sentences(texts)
+        while pool := list(itertools.islice(sentences, SORTED_TOGETHER)):
+            for batch in batches([len(words) + 2 for words in pool], words_per_batch):
+                yield sentence_inputs(encoder, [pool[index] for index in batch], model.device)
+
+    return _totals(model, encoder.vocabulary, inputs(), carry=False)
 
 
 @torch.no_grad()
@@ -170,20 +175,6 @@ def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.
     mask = (word_ids >= 0).long()
     batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
     return {key: tensor.to(device) for key, tensor in batch.items()}
-
-
-def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
-    """Sentences with their indices, in batches of sentences of similar length, with at most `words_per_batch` words
-    each, padding included."""
-    indexed = enumerate(sentences)
-    while pool := sorted(itertools.islice(indexed, SORTED_TOGETHER), key=lambda item: len(item[1])):
-        batch: list[tuple[int, Words]] = []
-        for item in pool:
-            if batch and (len(batch) + 1) * (len(item[1]) + 2) > words_per_batch:
-                yield batch
-                batch = []
-            batch.append(item)
-        yield batch
 
 
 @torch.no_grad()

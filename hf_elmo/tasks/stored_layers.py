@@ -17,10 +17,9 @@ from transformers import BatchEncoding, DataCollatorWithPadding
 from .. import __version__
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.evaluation import evaluation_mode
+from ..utils.evaluation import batches, evaluation_mode
 from ..utils.extras import extra_needed
 from ..utils.text import local_path
-from .task import batches
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.evaluation import evaluation_mode
+from ..utils.evaluation import batches, evaluation_mode
 from ..utils.spelling import require_tokenizer
 
 Record = dict[str, Any]
@@ -130,19 +130,6 @@ def load_head(
         needed = f"the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
         raise ValueError(f"tokenizer has {num_words:,} words, but {needed}: use the tokenizer saved with the model.")
     return model if device is None else model.to(device), tokenizer
-
-
-def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """The indices of rows in batches of rows of similar length, with at most `batch_tokens` positions each, padding
-    included; a longer row is a batch of its own."""
-    batch: list[int] = []
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and lengths[row] * (len(batch) + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 def require_no_nan(*scores: Tensor) -> None:

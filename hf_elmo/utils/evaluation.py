@@ -1,6 +1,6 @@
-"""Evaluation mode for a block."""
+"""Evaluation: its mode for a block, and batches of texts of similar length."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
@@ -16,3 +16,16 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """The indices of rows in batches of rows of similar length, with at most `batch_tokens` positions each, padding
+    included; a longer row is a batch of its own."""
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[row] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
