@@ -1,7 +1,7 @@
 """What the commands share: the sentences of WikiText-2's test part, the machine's name, tables in Markdown."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,13 @@ def describe_machine() -> str:
         flag for flag in facts["flags"] if flag == "avx2" or flag.startswith(("avx512", "avx_vnni", "amx"))
     )
     return f"{facts['brand_raw']}, {len(os.sched_getaffinity(0))} cores; {sets}; torch {torch.__version__}"
+
+
+def print_as_measured(rows: Iterable[dict[str, Any]]) -> None:
+    """Prints a table of rows that have the same names, each row when it comes."""
+    for number, row in enumerate(rows):
+        lines = (row.values(),) if number else (row, ["---"] * len(row), row.values())
+        print("".join(f"| {' | '.join(map(str, line))} |\n" for line in lines), end="", flush=True)
 
 
 def markdown_table(rows: Sequence[dict[str, Any]]) -> str:

@@ -14,13 +14,13 @@ STATE: dict[str, Any] = {}
 NUM_SAMPLED = 8192
 
 
-def load(folder: str, threads: int, dtype: str) -> None:
+def load(folder: str, threads: int, dtype: str, device: str = "cpu") -> None:
     """A checkpoint in a dtype, and its tokenizer. Training will be in float32, with autocast to that dtype."""
     torch.set_num_threads(threads)
     dtype = getattr(torch, dtype)
     tokenizer = ElmoTokenizer.from_pretrained(folder, word_splitting="whitespace")
-    STATE.update(folder=folder, dtype=dtype, tokenizer=tokenizer)
-    STATE["model"] = ElmoModel.from_pretrained(folder, dtype=dtype).eval()
+    STATE.update(folder=folder, dtype=dtype, tokenizer=tokenizer, device=device)
+    STATE["model"] = ElmoModel.from_pretrained(folder, dtype=dtype).eval().to(device)
 
 
 def embed(batches: list[list[str]]) -> float:
@@ -41,8 +41,9 @@ def latency(sentence: str) -> float:
     def run() -> None:
         word_cache.clear()
         with torch.inference_mode():
-            output = STATE["model"](**STATE["tokenizer"](sentence, return_tensors="pt"), output_hidden_states=True)
-            torch.stack(output.hidden_states).float().numpy()
+            encoded = STATE["tokenizer"](sentence, return_tensors="pt").to(STATE["device"])
+            output = STATE["model"](**encoded, output_hidden_states=True)
+            torch.stack(output.hidden_states).float().cpu().numpy()
 
     return seconds_of(run)
 
@@ -52,19 +53,21 @@ def pretraining(windows: list[list[str]], vocabulary: str) -> float:
     words = Vocabulary.of(ElmoTokenizer.from_pretrained(vocabulary))
     sizes = {"vocab_size": len(words), "num_sampled": NUM_SAMPLED, "hidden_dropout": 0.1}
     model = hf_elmo.ElmoForPreTraining.from_pretrained(STATE["folder"], dtype=torch.float32, **sizes).train()
+    model.to(STATE["device"])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adagrad(parameters, lr=0.2, initial_accumulator_value=1.0, fused=True)
     half = len(windows) // 2
     inputs = []
     for rows in (windows, windows[half:] + windows[:half]):
         labels = neighbor_labels(torch.stack([torch.from_numpy(words.sentence_ids(row)) for row in rows]))
-        inputs.append({**STATE["tokenizer"](rows, is_split_into_words=True, return_tensors="pt"), "labels": labels})
+        encoded = STATE["tokenizer"](rows, is_split_into_words=True, return_tensors="pt").to(STATE["device"])
+        inputs.append({**encoded, "labels": labels.to(STATE["device"])})
     batches, state = cycle(inputs), None
 
     def step() -> None:
         nonlocal state
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=STATE["dtype"] == torch.bfloat16):
+        with torch.autocast(STATE["device"], torch.bfloat16, enabled=STATE["dtype"] == torch.bfloat16):
             output = model(**next(batches), state=state, use_cache=True)
         (20 * output.loss).backward()
         torch.nn.utils.clip_grad_norm_(parameters, 10.0)

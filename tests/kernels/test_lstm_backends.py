@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from hf_elmo import kernels
 from hf_elmo.kernels import lstm_c
 from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights, bilstm_layer
@@ -163,6 +164,15 @@ def test_half_of_the_bytes_are_as_near_to_float32_as_bfloat16(dtype, rows):
     half, _ = bilstm_layer(inputs.to(dtype), [rows] * 8, state, weights, 0.5, 0.4)
     assert half.dtype == dtype
     assert torch.cosine_similarity(half.float(), exact, dim=2).min() >= 0.9998
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"), [(2, "small-batch"), (3, "small-batch"), (4, "fused-tiles"), (8, "fused-tiles")]
+)
+@pytest.mark.parametrize("kind", ["fused-tiles, bfloat16"], indirect=True)
+def test_tiles_compute_four_rows_and_more(kind, rows, name):
+    for width in (128, 512):  # without tiles, the number of rows grows with the width
+        assert kernels.explain("lstm", layer(kind, [rows] * 2, (width, 128, 96)))[0] == name
 
 
 @pytest.mark.parametrize("kind", ["fused-tiles, bfloat16"], indirect=True)
