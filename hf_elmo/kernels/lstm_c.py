@@ -64,8 +64,8 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
     elif kind == "half" and rows * width >= 1 << 16 and not why_not_packed(call.inputs):
         not_many = "for so many rows, oneDNN's copy of the weights in float32 is faster"
     # Only "fused" reads the input's weights in each step; each row costs "small-batch" a write and a read of its gates.
-    # So "small-batch" is for more rows the more bytes these weights have; beside tiles, which compute 16 rows in the time
-    # of one, for three. (NOTES.md; "bf16" without tiles: a guess.)
+    # So "small-batch" is for more rows the more bytes these weights have; for three beside tiles, on which 16 rows take
+    # the time of one. (NOTES.md; "bf16" without tiles: a guess.)
     most = {"f32": min(12, width // 32), "bf16": max(1, width // 64)}.get(kind, 3)
     most = FUSED_ROWS if not_many else 3 if call.inputs.dtype == torch.bfloat16 and _has_tiles() else most
     if how == "few" and rows > most:
@@ -93,7 +93,7 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
     kind = "bf16_tiles" if tiles else _kind_of(call, few=how == "few")
     dtype = torch.bfloat16 if "bf16" in kind else torch.float32
     inputs = call.inputs.to(dtype).contiguous()
-    hidden = call.hidden.to(torch.float32, copy=True).contiguous()
+    hidden = call.hidden.to(dtype, copy=True).contiguous()
     cell = call.cell.clone(memory_format=torch.contiguous_format)
     (directions, rows, size), words, threads = hidden.shape, inputs.shape[1], torch.get_num_threads()
     outputs = inputs.new_empty(directions, words, size)
@@ -110,7 +110,7 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
         "outputs": list(outputs),
         "sizes": torch.tensor(call.batch_sizes, dtype=torch.int64, device="cpu"),
     }
-    arrays |= {"hidden": hidden, "cell": cell, "cell_outputs": torch.empty_like(cell)}
+    arrays |= {"hidden": hidden, "cell": cell, "cell_outputs": torch.empty_like(cell, dtype=dtype)}
     sizes = {"directions": directions, "rows": rows, "input": inputs.shape[2], "size": size, "cells": cell.shape[2]}
     sizes |= {"steps": len(call.batch_sizes), "group": math.ceil(group / FUSED_ROWS) * FUSED_ROWS, "threads": threads}
     fields = arrays | sizes | {"cell_clip": call.cell_clip, "proj_clip": call.proj_clip}

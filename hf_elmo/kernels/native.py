@@ -65,8 +65,8 @@ STRUCTS = {
     "layer": _struct(
         "scratch_bytes steps directions rows group input size cells threads",
         "cell_clip proj_clip",
-        own="inputs outputs",
-        float32="weights weight_hr biases hidden cell cell_outputs",
+        own="inputs outputs hidden cell_outputs",
+        float32="weights weight_hr biases cell",
         int64="sizes",
         uint8="scratch",
     ),

@@ -43,11 +43,11 @@ typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 struct layer {
   const void *const *inputs; /* of each direction, as all arrays of arrays; weight_hr may be NULL */
   void *const *outputs;
+  void *hidden;       /* [directions][rows][size] */
+  void *cell_outputs; /* [directions][rows][cells], for layer_few */
   const void *const *weights, *const *weight_hr;
   const float *const *biases;
-  float *hidden; /* [directions][rows][size] */
-  float *cell;   /* [directions][rows][cells]; it becomes the state after the last step */
-  float *cell_outputs; /* [directions][rows][cells], for layer_few */
+  float *cell; /* [directions][rows][cells]; it becomes the state after the last step */
   const i64 *sizes; /* rows of each step, non-increasing */
   char *scratch;
   i64 scratch_bytes, steps, directions, rows, group, input, size, cells, threads;

@@ -134,8 +134,8 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-/* A kind of product: TYPE, of inputs and outputs; WEIGHT, of weights; FEW, the kind whose product computes few rows; and
-   ADD_PRODUCT, which adds products of PAIR operands and PAIR rows of weights. */
+/* A kind of product: TYPE, of inputs and outputs; WEIGHT, of weights; and ADD_PRODUCT, which adds products of PAIR operands
+   and PAIR rows of weights. */
 #define PAIR ((i64)(4 / sizeof(WEIGHT)))              /* rows of weights that alternate */
 #define LINES (DEPTH / PAIR) /* cache lines of DEPTH rows of a gate's weights */
 #define AT_ONCE (4 * PAIR)        /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
@@ -144,14 +144,12 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
 #define KIND f32
 #define TYPE f32
 #define WEIGHT f32
-#define FEW f32
 #define ADD_PRODUCT(SUM, X, WEIGHTS) SUM += *(X) * *(const vector *)(WEIGHTS)
 #include "layer_kind.h"
 
 #define KIND half
 #define TYPE f32
 #define WEIGHT bf16
-#define FEW half
 #define ADD_PRODUCT(SUM, X, WEIGHTS) \
   SUM += (X)[0] * (vector)(*(const bits *)(WEIGHTS) << 16) + (X)[1] * (vector)(*(const bits *)(WEIGHTS) & 0xffff0000u)
 #include "layer_kind.h"
@@ -161,7 +159,6 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
 #define KIND bf16
 #define TYPE bf16
 #define WEIGHT bf16
-#define FEW half
 #define ADD_PRODUCT(SUM, X, WEIGHTS) \
   SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)_mm512_set1_epi32(pair_of(X)), \
                                  (__m512bh)_mm512_loadu_si512(WEIGHTS))

@@ -197,11 +197,11 @@ static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first,
   memset(scratch, 0, (size_t)JOIN(layer_many_scratch, KIND)(x));
   const TYPE *inputs = (const TYPE *)x->inputs[d] + first * x->input;
   TYPE *outputs = (TYPE *)x->outputs[d] + first * x->size;
-  const float *hidden = x->hidden + (d * x->rows + first) * x->size;
+  const TYPE *hidden = (const TYPE *)x->hidden + (d * x->rows + first) * x->size;
   float *state = x->cell + (d * x->rows + first) * x->cells;
   for (i64 row = 0; row < rows; row++) {
     for (i64 k = 0; k < x->size; k += LANES)
-      JOIN(put, KIND)(group.both, group.depth, row, x->input + k, load_f32(hidden + row * x->size + k));
+      JOIN(put, KIND)(group.both, group.depth, row, x->input + k, JOIN(load, TYPE)(hidden + row * x->size + k));
     for (i64 k = 0; k < x->cells; k += LANES)
       store_f32(group.cell + k * group.all_rows + row * LANES, load_f32(state + row * x->cells + k));
   }
@@ -256,11 +256,11 @@ static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inp
 }
 
 /* sums [rows][COLUMNS] += x [rows][depth] * weights [4][depth][LANES], a few DEPTH rows of weights at a time. */
-INLINE void JOIN(add_few, KIND)(float *sums, const float *x, const WEIGHT *weights, i64 gate_step, i64 depth, i64 rows) {
+INLINE void JOIN(add_few, KIND)(float *sums, const TYPE *x, const WEIGHT *weights, i64 gate_step, i64 depth, i64 rows) {
   const i64 most = rows == 1 ? depth : 2 * PAIR * DEPTH;
   for (i64 k = 0, count; k < depth; k += count, weights += count * LANES) {
     count = depth - k < most ? depth - k : most;
-    JOIN(all_rows, FEW)(sums, x + k, depth, DEPTH, weights, gate_step, NULL, 0, count, count * LANES, 0,
+    JOIN(all_rows, KIND)(sums, x + k, depth, DEPTH, weights, gate_step, NULL, 0, count, count * LANES, 0,
                         k + count == depth ? 0 : LINES, rows);
   }
 }
@@ -271,8 +271,8 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
   const TYPE *inputs = x->inputs[d];
   TYPE *outputs = x->outputs[d];
   i64 cells = x->cells, size = x->size, words = 0, first = 0;
-  float *hidden = x->hidden + d * x->rows * size, *cell = x->cell + d * x->rows * cells;
-  float *cell_outputs = x->cell_outputs + d * x->rows * cells, sums[ROWS * COLUMNS];
+  TYPE *hidden = (TYPE *)x->hidden + d * x->rows * size, *cell_outputs = (TYPE *)x->cell_outputs + d * x->rows * cells;
+  float *cell = x->cell + d * x->rows * cells, sums[ROWS * COLUMNS];
   TYPE *operands = (TYPE *)scratch;
   float *gates = (float *)(operands + x->group * x->input);
   const struct range of_cells = share(cells / LANES, part, parts);
@@ -294,8 +294,8 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
       JOIN(add_few, KIND)(sum, hidden, weight_hh + block * (x->input + size) * COLUMNS, LANES * (x->input + size), size,
                           rows);
       for (i64 b = 0; b < rows; b++)
-        store_f32(cell_outputs + b * cells + k,
-                  next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
+        JOIN(store, TYPE)(cell_outputs + b * cells + k,
+                          next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
     }
     if (parts > 1) openmp.barrier();
     for (i64 n = 0; n < of_outputs.end - of_outputs.begin; n++) {
@@ -306,17 +306,15 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
         JOIN(add_few, KIND)(sums, cell_outputs + b * cells, weight_hr + p * cells, LANES * cells, cells, count);
         for (i64 k = 0; k < count * COLUMNS; k += LANES) {
           i64 place = (b + k / COLUMNS) * size + p + k % COLUMNS;
-          JOIN(store, TYPE)(outputs + place, clip_lanes(load_f32(sums + k), x->proj_clip));
-          store_f32(hidden + place, JOIN(load, TYPE)(outputs + place));
+          JOIN(store, TYPE)(hidden + place, clip_lanes(load_f32(sums + k), x->proj_clip));
         }
       }
     }
     for (i64 b = 0; b < rows; b++)
-      for (i64 k = copied.begin * LANES; k < copied.end * LANES; k += LANES) {
-        JOIN(store, TYPE)(outputs + b * size + k, load_f32(cell_outputs + b * cells + k));
-        store_f32(hidden + b * size + k, JOIN(load, TYPE)(outputs + b * size + k));
-      }
+      for (i64 k = copied.begin * LANES; k < copied.end * LANES; k += LANES)
+        JOIN(store, TYPE)(hidden + b * size + k, JOIN(load, TYPE)(cell_outputs + b * cells + k));
     if (parts > 1) openmp.barrier();
+    if (part == 0) memcpy(outputs, hidden, sizeof(TYPE) * (size_t)(rows * size));
     first += rows, outputs += rows * size;
   }
 }
@@ -340,5 +338,4 @@ void JOIN(layer_few, KIND)(const struct layer *x) { together(JOIN(one_thread, KI
 #undef KIND
 #undef TYPE
 #undef WEIGHT
-#undef FEW
 #undef ADD_PRODUCT
