@@ -108,7 +108,8 @@ def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     `[batch, words, ...]`, padded with zeros to the longest row (but never empty), and their mask `[batch, words]`."""
     lengths = mask.sum(1)
     inside = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
-    return expand(values[mask], inside), inside
+    places = mask.flatten().nonzero().squeeze(1)
+    return expand(values.flatten(0, 1).index_select(0, places), inside), inside
 
 
 def expand(packed: Tensor, mask: Tensor) -> Tensor:
@@ -124,8 +125,8 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     # same hash; if some do, the rows themselves are sorted.
     # Their factors are the powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing): products wrap.
     factors = torch.full((rows.shape[1],), 6364136223846793005, device=rows.device).cumprod(0)
-    _, index = torch.unique((rows * factors).sum(1), return_inverse=True)
-    example = index.new_zeros(int(index.max()) + 1 if len(rows) else 0)
+    hashes, index = torch.unique((rows * factors).sum(1), return_inverse=True)
+    example = index.new_zeros(len(hashes))
     example.scatter_(0, index, torch.arange(len(rows), device=rows.device))
     distinct = rows[example]
     if torch.equal(distinct[index], rows):
@@ -158,13 +159,14 @@ class Packing:
         if not len(rows):
             empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
             return cls(empty, empty, [], empty, (batch, words))
-        rows_on_device = rows.to(mask.device)
         batch_sizes, *indices = _time_major(lengths[rows])
-        row, step, reverse = (index.to(mask.device) for index in indices)
-        # [rows, words]: the indices of each row's words in the flattened batch, then the indices of padding.
-        places = (~mask[rows_on_device]).to(torch.uint8).argsort(dim=1, stable=True) + rows_on_device[:, None] * words
         in_order = torch.equal(rows, torch.arange(batch))
-        return cls(places[row, step], reverse, batch_sizes, rows_on_device, (batch, words), in_order)
+        # A copy to a GPU waits for the GPU, so there is one for all indices.
+        indices = [rows, *indices]
+        rows, row, step, reverse = torch.cat(indices).to(mask.device).split([len(index) for index in indices])
+        # [rows, words]: the indices of each row's words in the flattened batch, then the indices of padding.
+        places = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * words
+        return cls(places[row, step], reverse, batch_sizes, rows, (batch, words), in_order)
 
     @classmethod
     def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
@@ -221,9 +223,35 @@ class LstmCall(NamedTuple):
     proj_clip: float | None
 
 
+class _Clip(torch.autograd.Function):
+    """`clamp` for GPUs: its gradient is two operations instead of five, each of which takes as long as a launch."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, bound: float) -> Tensor:
+        return x.clamp(-bound, bound)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        inside = inputs[0] == output
+        ctx.save_for_backward(inside)
+        ctx.save_for_forward(inside)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+    @staticmethod
+    def jvp(ctx, tangent, _):
+        return tangent * ctx.saved_tensors[0]
+
+
 def clip(x: Tensor, bound: float | None) -> Tensor:
     """`x` with its absolute value bounded, or `x` itself without a bound."""
-    return x if bound is None else x.clamp(-bound, bound)
+    if bound is None:
+        return x
+    return _Clip.apply(x, bound) if x.requires_grad and not x.is_cpu else x.clamp(-bound, bound)
 
 
 @torch.compiler.disable  # a graph would be valid for one list of batch sizes only, and slower
@@ -322,9 +350,12 @@ def _loop(call: LstmCall, part: slice) -> tuple[Tensor, Tensor, Tensor]:
 
 def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, clips: Clips) -> State:
     """One step of all directions: from `input_half` `[directions, rows, 4C]` and a state to the next state."""
-    i, f, g, o = torch.baddbmm(input_half, hidden, weights.weight_hh.mT).to(cell.dtype).chunk(4, dim=2)
-    cell = clip(torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh()), clips[0])
-    hidden = (o.sigmoid() * cell.tanh()).to(hidden.dtype)
+    gates = torch.baddbmm(input_half, hidden, weights.weight_hh.mT).to(cell.dtype)
+    # One operation on all gates, of which the result for g is not used, is faster than one on each of the others.
+    i, f, _, o = gates.sigmoid().chunk(4, dim=2)
+    g = gates.narrow(2, 2 * cell.shape[2], cell.shape[2]).tanh()
+    cell = clip((f * cell).addcmul_(i, g), clips[0])
+    hidden = (o * cell.tanh()).to(hidden.dtype)
     if weights.weight_hr is not None:
         hidden = clip(torch.bmm(hidden, weights.weight_hr.mT), clips[1])
     return hidden, cell
@@ -405,7 +436,7 @@ class ElmoCharacterEncoder(nn.Module):
         # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
         # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
         group, order = (lengths // self.lengths_together).sort(stable=True)
-        parts = characters[order].split(torch.bincount(group).tolist())
+        parts = characters[order].split(torch.bincount(group.cpu()).tolist())
         vectors = torch.cat(
             [
                 self._convolve(chunk[:, : (index + 1) * self.lengths_together - 1 + self.widest])

@@ -343,25 +343,26 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self, directions: Sequence[Tensor], labels: Sequence[Tensor], num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss to train on, and the mean loss of each direction, which has no gradient."""
-        require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
+        targets = torch.cat(tuple(labels))
+        require_labels(targets, self.config.vocab_size)
         sampled = None
         if self.training and self.config.num_sampled < self.config.vocab_size:
-            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, labels[0].device)
-        predicted = [(targets != IGNORE_INDEX).nonzero().squeeze(1) for targets in labels]
-        hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, predicted, strict=True)])
-        targets = torch.cat([targets[rows] for targets, rows in zip(labels, predicted, strict=True)])
+            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, targets.device)
+        predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
+        hidden = torch.cat([self.dropout(x) for x in directions])[predicted]
         if sampled is None:
-            nll = self._full_nll(hidden, targets)
+            nll = self._full_nll(hidden, targets[predicted])
             total = nll.sum()
         elif _is_plain(self.lm_head):
-            total, nll = sampled_softmax_nll(hidden, self.lm_head.weight, self.lm_head.bias, targets, sampled)
+            head = self.lm_head
+            total, nll = sampled_softmax_nll(hidden, head.weight, head.bias, targets[predicted], sampled)
         else:
             raise ValueError(
                 "lm_head has an adapter, quantized weights, offloading or a hook: train with num_sampled = vocab_size."
             )
-        items = max(1, len(targets)) if num_items_in_batch is None else num_items_in_batch
-        parts = nll.detach().split([len(rows) for rows in predicted])
-        return total / items, *(part.mean() if len(part) else part.sum() for part in parts)
+        items = max(1, len(predicted)) if num_items_in_batch is None else num_items_in_batch
+        sums = nll.new_zeros(len(targets)).index_copy(0, predicted, nll.detach()).view(2, -1).sum(1)
+        return total / items, *(sums / (targets != IGNORE_INDEX).view(2, -1).sum(1).clamp(min=1))
 
     def _full_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         head = self.lm_head

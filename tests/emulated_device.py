@@ -1,0 +1,217 @@
+"""A device without hardware: tensors on `gpu:0`, whose numbers are computed on the CPU.
+
+PyTorch's backend in Python for the private device type gives the device its name. A mode runs each operation on the
+tensors of the CPU that those of the device hold, raises where CUDA would, and counts what a GPU spends its time on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+AVAILABLE = hasattr(backend_registration, "_setup_privateuseone_for_python_backend")  # from PyTorch 2.13 on
+NAME = "gpu"
+aten = torch.ops.aten
+COPIES = {aten._to_copy.default, aten.copy_.default}  # between devices
+INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}  # with indices of the CPU, too
+NO_LAUNCHES = {aten._unsafe_view.default, aten.lift_fresh.default, aten.is_same_size.default}
+
+
+def lstm_cell(inputs: Tensor, hidden: Tensor, cell: Tensor, *biases: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The cell of `nn.LSTM` in one launch, which the CPU does not have: h, c, and the gates, for the gradient."""
+    i, f, g, o = sum(part for part in (inputs, hidden, *biases) if part is not None).chunk(4, dim=1)
+    gates = i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    after = f * cell + i * g
+    return o * after.tanh(), after, torch.cat(gates, dim=1)
+
+
+def lstm_cell_backward(grad_h, grad_c, before: Tensor, after: Tensor, gates: Tensor, has_bias: bool):
+    i, f, g, o = gates.chunk(4, dim=1)
+    grad_h, grad_c = (torch.zeros_like(after) if grad is None else grad for grad in (grad_h, grad_c))
+    tanh = after.tanh()
+    grad_c = grad_c + grad_h * o * (1 - tanh * tanh)
+    inner = grad_c * g * i * (1 - i), grad_c * before * f * (1 - f), grad_c * i * (1 - g * g)
+    grads = torch.cat((*inner, grad_h * tanh * o * (1 - o)), dim=1)
+    return grads, grad_c * f, grads.sum(0) if has_bias else None
+
+
+ON_DEVICES_ONLY = {
+    aten._thnn_fused_lstm_cell.default: lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl.default: lstm_cell_backward,
+}
+
+
+class OnDevice(Tensor):
+    """A tensor of the device; `inner` has its numbers."""
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "OnDevice":
+        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
+        tensor = Tensor._make_wrapper_subclass(cls, inner.shape, device=torch.device(NAME, 0), **layout)
+        tensor.inner = inner
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return EmulatedDevice.in_use.__torch_dispatch__(function, types, args, kwargs)  # in another thread
+
+    # With these, `Module.to` exchanges parameters, not only what is known to PyTorch of them.
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], *_: Any) -> "OnDevice":
+        return OnDevice(inner["inner"])
+
+    def tolist(self) -> list:  # PyTorch's is not for subclasses
+        return self.cpu().tolist()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.inner.untyped_storage()
+
+    def __format__(self, form: str) -> str:
+        return format(self.cpu(), form)
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return self.detach().cpu().__reduce_ex__(protocol)
+
+
+def inner(value: Any, here: dict[int, OnDevice], others: list[Tensor]) -> Any:
+    """The arguments with what is inside of the tensors of the device, which are added to `here` by its identity; other
+    tensors that are no scalars are added to `others`. (No closure: it would hold the tensors in a cycle.)"""
+    if isinstance(value, (list, tuple)):
+        return type(value)(inner(each, here, others) for each in value)
+    if isinstance(value, OnDevice):
+        here[id(value.inner)] = value
+        return value.inner
+    if isinstance(value, Tensor) and value.dim():
+        others.append(value)
+    return value
+
+
+def outer(value: Any, here: dict[int, OnDevice]) -> Any:
+    """The results as tensors of the device, which are those of the arguments where an operation returns these."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(outer(each, here) for each in value)
+    if isinstance(value, Tensor):
+        return here[id(value)] if id(value) in here else OnDevice(value)
+    return value
+
+
+class EmulatedDevice(TorchDispatchMode):
+    """Counts `launches`, the operations that are no views, and `waits`, those whose result the CPU needs to go on."""
+
+    in_use: "EmulatedDevice"
+    launches = waits = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs, here, others = dict(kwargs or {}), {}, []
+        inner_args = inner(args, here, others)
+        inner_kwargs = dict(zip(kwargs, inner(tuple(kwargs.values()), here, others), strict=True))
+        target = torch.device(kwargs.get("device") or (NAME if here else "cpu")).type
+        if not here and target != NAME:
+            return function(*args, **kwargs)
+        refuse(function, args, kwargs, others)
+        self.count(function, args, target)
+        if "device" in kwargs:
+            inner_kwargs["device"] = torch.device("cpu")
+        result = ON_DEVICES_ONLY.get(function, function)(*inner_args, **inner_kwargs)
+        if target != NAME or (function is aten.copy_.default and not isinstance(args[0], OnDevice)):
+            return result
+        return outer(result, here)
+
+    def count(self, function: Any, args: tuple, target: str) -> None:
+        waits = torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags
+        if function in INDEXING:
+            waits = any(index is not None and index.dtype == torch.bool for index in args[1])
+        elif function in COPIES:  # in both directions
+            waits = target != NAME or not isinstance(args[0], OnDevice)
+        self.waits += waits
+        self.launches += not (function.is_view or function in NO_LAUNCHES or "empty" in str(function))
+
+
+def refuse(function: Any, args: tuple, kwargs: dict[str, Any], on_cpu: list[Tensor]) -> None:
+    """Raises RuntimeError where CUDA would; `on_cpu` are the operands of the CPU, without scalars."""
+    lengths = args[1] if function is aten._pack_padded_sequence.default else None
+    if isinstance(lengths, OnDevice):
+        raise RuntimeError(f"{function}: lengths must be on the CPU")
+    indices = function in INDEXING and isinstance(args[0], OnDevice)
+    if on_cpu and lengths is None and function not in COPIES and not indices:
+        raise RuntimeError(
+            f"{function}: operands on {NAME}, and of shapes {[list(x.shape) for x in on_cpu]} on the CPU"
+        )
+    if any(isinstance(value, torch.Generator) for value in kwargs.values()):
+        raise RuntimeError(f"{function}: the generator is of the CPU")
+
+
+class Backend(backend_registration._DummyBackendModule if AVAILABLE else object):
+    """What PyTorch and accelerate ask of the module `torch.gpu`."""
+
+    used = False
+
+    def is_available(self) -> bool:
+        return self.used
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+    def device(self, *_: Any) -> Any:
+        return nullcontext()
+
+    def get_rng_state(self, *_: Any) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, *_: Any) -> None:
+        torch.set_rng_state(state)
+
+
+@cache
+def backend() -> Backend:
+    module = Backend()
+    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=module)
+    return module
+
+
+def load(file: Any, map_location: Any = "cpu", loaded: Any = torch.load, **options: Any) -> Any:
+    """`torch.load`; files have tensors of the CPU."""
+    return tree_map_only(Tensor, lambda tensor: tensor.to(map_location), loaded(file, "cpu", **options))
+
+
+def no_grad(mode: torch.inference_mode) -> None:
+    mode.before = torch.is_grad_enabled()
+    torch.set_grad_enabled(mode.before and not mode.mode)
+
+
+@contextmanager
+def emulated_device() -> Iterator[EmulatedDevice]:
+    """Makes `gpu:0` the device of accelerate's and transformers' trainings, and counts what is run on it."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    module, EmulatedDevice.in_use = backend(), EmulatedDevice()
+    # Another thread would run the gradients of a device that was there at the first backward pass.
+    with pytest.MonkeyPatch.context() as patch, EmulatedDevice.in_use, torch.autograd.set_multithreading_enabled(False):
+        for state in (AcceleratorState, PartialState):
+            state._reset_state()
+        patch.setenv("ACCELERATE_TORCH_DEVICE", f"{NAME}:0")
+        patch.setattr(torch, "load", load)
+        patch.setattr(torch.inference_mode, "__enter__", no_grad)  # inference mode has no views of subclasses
+        patch.setattr(torch.inference_mode, "__exit__", lambda mode, *_: torch.set_grad_enabled(mode.before))
+        patch.setattr(module, "used", True)
+        # To `_is_plain`, the class of the weight is unknown.
+        patch.setattr("hf_elmo.modeling_pretraining_elmo._is_plain", lambda layer: type(layer) is nn.Linear)
+        torch._C._set_only_lift_cpu_tensors(True)  # so that the mode sees how `torch.tensor` gets to a device
+        try:
+            yield EmulatedDevice.in_use
+        finally:
+            torch._C._set_only_lift_cpu_tensors(False)
+            for state in (AcceleratorState, PartialState):
+                state._reset_state()

@@ -1,0 +1,214 @@
+"""Another device than the CPU, emulated: the numbers of the CPU, and how much a GPU would have to launch."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.numpy import load_file
+from transformers import Trainer, TrainingArguments
+
+import hf_elmo
+from hf_elmo.allennlp import ElmoEmbedder
+from tests import allennlp_files, emulated_device
+from tests.emulated_device import EmulatedDevice
+from tests.factories import SENTENCES, TINY, small_model, whitespace_tokenizer, write_lines
+from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batch_of, make, tensors_of
+from tests.language_models import TEXTS, small_language_model, small_tokenizer
+
+pytestmark = pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
+CPU, GPU = "cpu", "gpu:0"
+TOKENIZER = whitespace_tokenizer()
+
+
+@pytest.fixture
+def device() -> Iterator[EmulatedDevice]:
+    with emulated_device.emulated_device() as device:
+        yield device
+
+
+def assert_near(found: Any, expected: Any) -> None:
+    """Equal text and shapes, and numbers within 1e-5."""
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected, strict=True):
+            assert_near(*pair)
+    elif isinstance(expected, (float, np.ndarray)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    elif hasattr(expected, "__dict__"):
+        assert_near(vars(found), vars(expected))
+    else:
+        assert found == expected
+
+
+def outputs_and_gradients(name: str, place: str) -> dict[str, Any]:
+    model = make(name, **NO_DROPOUT, hidden_dropout=0.0).to(place).train()
+    output = model(**{key: tensor.to(place) for key, tensor in batch_of(TOKENIZER, name).items()})
+    loss = output.loss if "loss" in output else output.pooler_output.square().sum()
+    loss.backward()
+    gradients = {key: tensor.grad for key, tensor in model.named_parameters() if tensor.grad is not None}
+    found = {"loss": loss, **tensors_of(output), **gradients}
+    assert all(tensor.device.type == place[:3] for tensor in found.values())
+    return {key: tensor.detach().cpu().numpy() for key, tensor in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda x: x.numpy(), "numpy"),
+        (lambda x: x + torch.ones(3), "on the CPU"),
+        (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
+        (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
+        (lambda x: x.normal_(generator=torch.Generator()), "generator"),
+        (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
+    ],
+)
+def test_mistakes_are_errors_as_on_a_gpu(device, mistake, message):
+    x = torch.ones(3, device=GPU)
+    assert (x[torch.tensor([2, 0])] * torch.tensor(3.0)).tolist() == [3, 3]
+    with pytest.raises((RuntimeError, TypeError), match=message):
+        mistake(x)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_and_gradients_are_those_of_the_cpu(name):
+    torch.manual_seed(0)
+    expected = outputs_and_gradients(name, CPU)
+    with emulated_device.emulated_device():
+        torch.manual_seed(0)
+        assert_near(outputs_and_gradients(name, GPU), expected)
+
+
+@pytest.mark.parametrize(("gradients", "most"), [(False, 10), (True, 38)])
+def test_what_a_step_of_both_directions_launches(device, gradients, most):
+    model = small_model(hidden_dropout=0.0).to(GPU)
+    model.freeze_bilm(not gradients)
+    word, launches = model.dummy_inputs["input_ids"][:1, 1:2], []
+    for words in (5, 15):
+        before = device.launches
+        with torch.set_grad_enabled(gradients):
+            vectors = model(word.expand(16, words, -1)).last_hidden_state
+        if gradients:
+            vectors.sum().backward()
+            model.zero_grad()  # to add to gradients would take launches
+        launches.append(device.launches - before)
+    layers = model.config.num_hidden_layers
+    assert launches[1] - launches[0] <= 10 * layers * most
+
+
+@pytest.mark.parametrize(("name", "most"), [("no head", 5), ("language models", 7), ("crf", 22)])
+def test_how_often_the_cpu_waits(device, name, most):
+    model = make(name).to(GPU).train()
+    batch = {key: tensor.to(GPU) for key, tensor in batch_of(TOKENIZER, name).items()}
+    before = device.waits
+    output = model(**batch)
+    if name != "no head":
+        output.loss.backward()
+    assert device.waits - before <= most
+
+
+def embedded(folder: Path, place: str) -> Any:
+    texts = write_lines(folder / "texts.txt", SENTENCES)
+    hf_elmo.embed(small_model().to(place), texts, folder / "out.safetensors", tokenizer=TOKENIZER, layers="all")
+    return load_file(folder / "out.safetensors")
+
+
+def predicted(head: str, texts: list) -> Callable[[Path, str], Any]:
+    return lambda folder, place: hf_elmo.predict(make(head).to(place), texts, tokenizer=TOKENIZER)
+
+
+def answered(folder: Path, place: str) -> Any:
+    return hf_elmo.answer(make("no answer"), QUESTIONS, PASSAGES, tokenizer=TOKENIZER, device=place)
+
+
+def resolved(folder: Path, place: str) -> Any:
+    return hf_elmo.resolve(make("resolver"), DOCUMENTS, tokenizer=TOKENIZER, device=place)
+
+
+def stored(folder: Path, place: str) -> Any:
+    rows = Dataset.from_dict(dict(TOKENIZER(SENTENCES)))
+    return [row["bilm_layers"] for row in hf_elmo.store_layers(make("tagger").to(place), rows)]
+
+
+def language(folder: Path, place: str) -> Any:
+    tokenizer = small_tokenizer(folder)
+    model, how = small_language_model(tokenizer).to(place), {"tokenizer": tokenizer}
+    lines = write_lines(folder / "lines.txt", TEXTS)
+    found = [hf_elmo.perplexity(model, lines, stateful=stateful, **how) for stateful in (False, True)]
+    found += [hf_elmo.score(model, TEXTS, **how), hf_elmo.next_words(model, TEXTS[0], **how)]
+    found += [hf_elmo.substitutes(model, TEXTS[0], "cat", **how)]
+    found += [hf_elmo.nearest_neighbors(model, TEXTS[0], "cat", TEXTS[1:], **how)]
+    hf_elmo.settle(model, TEXTS, **how)
+    return [*found, hf_elmo.embed(model, TEXTS, **how)]
+
+
+def with_allennlp(folder: Path, place: str) -> Any:
+    files = allennlp_files.write_files(folder / "source")
+    embedder = ElmoEmbedder(*files, cuda_device=-1 if place == CPU else 0)
+    return [*embedder.embed_sentences([text.split() for text in SENTENCES])]
+
+
+USES = {
+    "embed": embedded,
+    "classes": predicted("pooled", SENTENCES),
+    "tags": predicted("crf", SENTENCES),
+    "answer": answered,
+    "resolve": resolved,
+    "stored layers": stored,
+    "language models": language,
+    "allennlp": with_allennlp,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_users_call(use, tmp_path, monkeypatch):
+    expected = USES[use](tmp_path / "cpu", CPU)
+    with emulated_device.emulated_device():
+        monkeypatch.setattr(torch.nn.Module, "cuda", lambda module, index: module.to(GPU))
+        assert_near(USES[use](tmp_path / "gpu", GPU), expected)
+
+
+def trained(folder: Path, place: str) -> dict[str, np.ndarray]:
+    """The weights after two steps of a tagger."""
+    rows = Dataset.from_dict(dict(TOKENIZER(SENTENCES)))
+    rows = rows.map(lambda row: {"labels": [-100, *[0] * (len(row["input_ids"]) - 2), -100]})
+    how = {
+        "max_steps": 2,
+        "learning_rate": 0.01,
+        "report_to": [],
+        "save_strategy": "no",
+        "dataloader_pin_memory": False,
+    }
+    arguments = TrainingArguments(folder, use_cpu=place == CPU, disable_tqdm=True, **how)
+    model = make("crf", **NO_DROPOUT)
+    trainer = Trainer(model, arguments, train_dataset=rows, data_collator=hf_elmo.TaggingCollator(TOKENIZER))
+    trainer.train()
+    assert model.device.type == place[:3]
+    trainer.save_model(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def pretrained(folder: Path, place: str) -> dict[str, np.ndarray]:
+    """The weights after two steps, the second of them after a checkpoint."""
+    texts = write_lines(folder / "texts.txt", TEXTS * 4)
+    config = {**TINY, "hidden_dropout": 0.0, "num_sampled": 5}
+    how = {"config": config, "batch_size": 3, "window": 5, "save_steps": 1, "use_cpu": place == CPU}
+    how |= {"lr_scheduler_type": "constant", "ema": 0.5, "disable_tqdm": True}
+    held_out = write_lines(folder / "held_out.txt", TEXTS)
+    hf_elmo.pretrain(folder / "out", texts, held_out, max_steps=1, **how)
+    hf_elmo.pretrain(folder / "out", texts, resume=True, max_steps=2, **how)
+    return load_file(folder / "out" / "model.safetensors")
+
+
+@pytest.mark.parametrize("train", [trained, pretrained])
+def test_trainings(train, tmp_path):
+    expected = train(tmp_path / "cpu", CPU)
+    with emulated_device.emulated_device():
+        assert_near(train(tmp_path / "gpu", GPU), expected)
