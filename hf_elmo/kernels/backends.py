@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -58,9 +58,7 @@ WITH_GRADIENTS: dict[str, tuple[Backend, ...]] = {
     "word-vectors": (),
     "character-maxima": (Backend("character-tables", character_tables.why_not, character_tables.run),),
 }
-NAMES = frozenset(
-    b.name for table in (WITHOUT_GRADIENTS, WITH_GRADIENTS) for backends in table.values() for b in backends
-)
+NAMES = frozenset(b.name for table in (WITHOUT_GRADIENTS, WITH_GRADIENTS) for of in table.values() for b in of)
 
 _setting: ContextVar[str | None] = ContextVar("hf_elmo.kernels.setting", default=None)
 _watcher: ContextVar[Callable[[str, Backend | None, tuple], None] | None] = ContextVar("watcher", default=None)
@@ -91,7 +89,7 @@ def choose(operation: str, *arguments: Any) -> Backend | None:
     Raises:
         ValueError: `HF_ELMO_KERNELS` names an unknown backend.
     """
-    chosen = next((backend for backend, reason in _ask(operation, arguments) if reason is None), None)
+    chosen, _ = _ask(operation, arguments)
     if (watcher := _watcher.get()) is not None:
         watcher(operation, chosen, arguments)
     return chosen
@@ -99,21 +97,20 @@ def choose(operation: str, *arguments: Any) -> Backend | None:
 
 def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]]:
     """The name of the backend that would run (`None`: plain PyTorch), and why each backend before it would not."""
-    refused = {}
-    for backend, reason in _ask(operation, arguments):
-        if reason is None:
-            return backend.name, refused
-        refused[backend.name] = reason
-    return None, refused
+    chosen, refused = _ask(operation, arguments)
+    return chosen and chosen.name, refused
 
 
-def _ask(operation: str, arguments: tuple) -> Iterator[tuple[Backend, str | None]]:
-    """The backends of the operation in their order, each with the reason for not using it."""
-    names, tensors = enabled(), list(_tensors(arguments))
+def _ask(operation: str, arguments: tuple) -> tuple[Backend | None, dict[str, str]]:
+    names, tensors, refused = enabled(), list(_tensors(arguments)), {}
     backends = (WITH_GRADIENTS if wants_gradient(tensors) else WITHOUT_GRADIENTS)[operation]
     not_plain = why_not_plain(tensors) if backends and not names.isdisjoint(b.name for b in backends) else None
     for backend in backends:
-        yield backend, "switched off" if backend.name not in names else not_plain or backend.why_not(*arguments)
+        reason = "switched off" if backend.name not in names else not_plain or backend.why_not(*arguments)
+        if reason is None:
+            return backend, refused
+        refused[backend.name] = reason
+    return None, refused
 
 
 def _tensors(arguments: Any) -> Iterator[Tensor]:
@@ -147,30 +144,28 @@ def _parse(setting: str) -> frozenset[str]:
 
 
 @contextmanager
-def use(*names: str) -> Iterator[None]:
+def _set(variable: ContextVar, value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def use(*names: str) -> AbstractContextManager[None]:
     """Enable only these backends, such as `"fused", "onednn"`, in a block of the current thread; `"on"` enables all,
     and `"off"` or no name at all disables all.
 
     Raises:
         ValueError: a name is unknown.
     """
-    setting = ",".join(names) or "off"
-    _parse(setting)
-    token = _setting.set(setting)
-    try:
-        yield
-    finally:
-        _setting.reset(token)
+    _parse(setting := ",".join(names) or "off")
+    return _set(_setting, setting)
 
 
-@contextmanager
-def watch(watcher: Callable[[str, Backend | None, tuple], None]) -> Iterator[None]:
+def watch(watcher: Callable[[str, Backend | None, tuple], None]) -> AbstractContextManager[None]:
     """Call `watcher(operation, chosen, arguments)` after each choice in a block of the current thread."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
+    return _set(_watcher, watcher)
 
 
 def describe(model: PreTrainedModel) -> str:
@@ -182,16 +177,13 @@ def describe(model: PreTrainedModel) -> str:
         return "use_elmo is False: the model has no biLM."
     lines = []
     for title, rows, gradients in (("32 sentences", 32, False), ("one sentence", 1, False), ("training", 32, True)):
-        operations: dict[str, tuple[str | None, dict[str, str]]] = {}
-
-        def explained(operation: str, _: Backend | None, arguments: tuple, operations: dict = operations) -> None:
-            if operation not in operations:
-                operations[operation] = explain(operation, *arguments)
-
+        calls: dict[str, tuple] = {}
         words = torch.ones(rows, 3, model.config.row_length, dtype=torch.int64, device=model.device)
-        with torch.random.fork_rng(), torch.set_grad_enabled(gradients), watch(explained):
+        first = watch(lambda operation, _, arguments, calls=calls: calls.setdefault(operation, arguments))
+        with torch.random.fork_rng(), torch.set_grad_enabled(gradients), first:
             model.base_model(input_ids=words)
-        for operation, (name, refused) in operations.items():
-            lines.append(f"{title}, {operation}: {name or 'plain PyTorch'}")
-            lines += [f"    not {other}: {reason}" for other, reason in refused.items()]
+            for operation, arguments in calls.items():
+                name, refused = explain(operation, *arguments)
+                lines.append(f"{title}, {operation}: {name or 'plain PyTorch'}")
+                lines += [f"    not {other}: {reason}" for other, reason in refused.items()]
     return "\n".join(lines)

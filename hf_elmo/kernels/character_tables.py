@@ -54,9 +54,6 @@ class Blocks:
         return np.array(places, dtype=np.uintp)
 
 
-# -- without gradients -------------------------------------------------------------------------------------------------
-
-
 class CharacterTables:
     """The tables of a character embedding and its convolutions, biases included.
 
@@ -94,9 +91,6 @@ class CharacterTables:
         tables = {"tables": self.tables, "places": self.places, "finite": self.are_finite}
         native.run("characters_maxima", **self.blocks.fields(words, lengths, self.vocabulary), **tables, maxima=maxima)
         return maxima
-
-
-# -- with gradients ----------------------------------------------------------------------------------------------------
 
 
 def why_not(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str | None:

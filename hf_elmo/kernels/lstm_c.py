@@ -5,11 +5,8 @@ of product is named by its types: "f32"; "half", bfloat16 weights that multiply 
 instructions for bfloat16; "bf16"; and on AMX tiles "bf16_tiles".
 """
 
-from __future__ import annotations
-
 import functools
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,10 +14,7 @@ from torch import Tensor
 from . import native
 from .lstm_onednn import why_not_packed
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES
-from .tensors import State, get_cached, last_words, why_not_cached
-
-if TYPE_CHECKING:
-    from ..modeling_elmo import LstmCall, LstmWeights
+from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_not_cached
 
 # The most rows in a group, whose weights are read once: the operands of more rows do not stay in the cache.
 GROUP_ROWS = {"f32": 128, "half": 128, "bf16": 512, "bf16_tiles": 512}

@@ -8,22 +8,16 @@ same loop over the steps and another one backward. What does not depend on the p
 the gradients of weights after the loop and, without packed weights, the input half of the gates before it.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from . import native
 from .cells import TYPES, backward_cell, clip_backward_, forward_cell
-from .tensors import State, aliases, first_order, get_cached, has, last_words, steps_of, why_not_cached
-
-if TYPE_CHECKING:
-    from ..modeling_elmo import LstmCall
+from .tensors import LstmCall, State, aliases, first_order, get_cached, has, last_words, steps_of, why_not_cached
 
 Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]

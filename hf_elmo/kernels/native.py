@@ -45,9 +45,6 @@ NO_THREADS = "one, as no OpenMP runtime of PyTorch was found"
 SECONDS = 300  # limit for the compiler
 
 
-# -- what Python and C agree on ----------------------------------------------------------------------------------------
-
-
 def _struct(integers: str, floats: str = "", **arrays: str) -> tuple[Any, dict[str, str]]:
     """A struct of arrays by the type of their numbers, of integers and of floats; and the type of each array. Arrays
     have the type `own` if the function's name says it."""
@@ -127,9 +124,6 @@ def _address(name: str, dtype: str, array: Tensor | np.ndarray | None) -> int | 
 def threads_for(work: int, work_per_thread: int) -> int:
     """PyTorch's number of threads, or fewer if the work of each would be less than `work_per_thread`."""
     return max(1, min(torch.get_num_threads(), work // work_per_thread))
-
-
-# -- loading -----------------------------------------------------------------------------------------------------------
 
 
 class _Loaded(NamedTuple):

@@ -25,7 +25,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 if TYPE_CHECKING:
-    from ..modeling_elmo import LstmCall
+    from ..modeling_elmo import LstmCall, LstmWeights
+else:  # it imports this package
+    LstmCall = LstmWeights = Any
 
 Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]
@@ -58,9 +60,6 @@ class CharacterWeights(NamedTuple):
             None if encoder.word_embedding is None else encoder.word_embedding.weight,
             encoder.activation,
         )
-
-
-# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -162,9 +161,6 @@ def aliases(*tensors: Tensor | None) -> list[Tensor | None]:
     return [tensor if tensor is None else tensor.detach() for tensor in tensors]
 
 
-# -- packed words ------------------------------------------------------------------------------------------------------
-
-
 def steps_of(batch_sizes: Sequence[int]) -> list[tuple[int, int]]:
     """For each step, the position of its first packed word and the position after its last one."""
     return list(pairwise(accumulate(batch_sizes, initial=0)))
@@ -176,9 +172,6 @@ def last_words(batch_sizes: Sequence[int]) -> Tensor:
     for start, end in reversed(steps_of(batch_sizes)):
         last.extend(range(start + len(last), end))
     return torch.tensor(last, device="cpu")
-
-
-# -- the cache ---------------------------------------------------------------------------------------------------------
 
 
 class _Entry(NamedTuple):

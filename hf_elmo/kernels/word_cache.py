@@ -17,7 +17,7 @@ from . import native
 from .character_tables import TYPES, CharacterTables, why_not_shaped
 from .lstm_onednn import pack, why_not_packed
 from .native import LANES, PRODUCT_COLUMNS
-from .tensors import CharacterWeights, cached_values, get_cached, why_not_cached
+from .tensors import CharacterWeights, get_cached, why_not_cached
 
 PADDING = 261  # the character id after a word's end
 BYTES = 1 << 27  # size of an encoder's cache
@@ -64,13 +64,6 @@ def _computed_dtype(weights: CharacterWeights) -> torch.dtype:
     """bfloat16 if the weights have this type and oneDNN multiplies it on this processor, else float32."""
     is_packed = weights.embedding.dtype == torch.bfloat16 and not why_not_packed(weights.embedding)
     return torch.bfloat16 if is_packed else torch.float32
-
-
-def clear() -> None:
-    """Forget the words of all encoders."""
-    for value in cached_values():
-        if isinstance(value, WordVectors):
-            value.places.clear()
 
 
 class WordVectors:

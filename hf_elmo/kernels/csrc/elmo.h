@@ -3,8 +3,7 @@
  * Types: f32 is float; bf16 is bfloat16, the upper half of a float's bits. Sums and cells are float32 for both types.
  * Sizes are i64, because long has 32 bits on Windows.
  */
-#ifndef ELMO_H
-#define ELMO_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -157,5 +156,3 @@ INLINE float tanh_denominator(float x) {
   q = q * y + 2.26843463243900e-03f;
   return q * y + 4.89352518554385e-03f;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * threads spin for some milliseconds after their work, so a second pool of threads would have to wait for the cores.
  * Without an OpenMP runtime there is one thread.
  */
-#ifndef THREADS_H
-#define THREADS_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -67,5 +66,3 @@ static inline void share_in_order(iteration *iteration, const void *data, i64 co
   struct loop loop = {iteration, data, count, &next};
   together(next_ones, &loop, threads);
 }
-
-#endif
