@@ -111,15 +111,23 @@ def run(
                     bar.n += len(part)
                     bar.initial, bar.last_print_n = done, bar.n  # not counted as this run's speed
                 else:
-                    if 0 < first == done and not bar.disable:
-                        bar.write(f"continues after {first:,} rows", file=sys.stderr)
+                    if done == first:
+                        _say_resumed(bar, done)
                     compute(paths[-1], part, first)
                 first += len(part)
+            if done == first:  # only the result was missing
+                _say_resumed(bar, done)
         with _written(output, folder) as draft:
             job.write(draft, map(_mapped, paths), first)
         for path in folder.glob("*.arrow"):  # shards of other rows, too
             path.unlink()
     return first
+
+
+def _say_resumed(bar: tqdm, done: int) -> None:
+    """Says how many rows at the beginning an interrupted run has done, if any."""
+    if done and not bar.disable:
+        bar.write(f"continues after {done:,} rows", file=sys.stderr)
 
 
 def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
