@@ -2,12 +2,12 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
+from transformers import EarlyStoppingCallback, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
@@ -132,8 +132,9 @@ def pretrain(
         [`Pretrained`]: the folder, and the held-out perplexities before and after.
 
     Raises:
-        ValueError: an option is wrong, there is too little text, a file of `held_out` is among the `texts`, or a
-            stream is given without `max_steps` or, to adapt, without `held_out`.
+        ValueError: an option is wrong, or the best model could be one that is not saved (to adapt); there is too little
+            text, a file of `held_out` is among the `texts`, or a stream is given without `max_steps` or, to adapt,
+            without `held_out`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         FloatingPointError: the training diverged; only earlier checkpoints are saved.
     """
@@ -174,10 +175,12 @@ def pretrain(
         dataset = PackedWindows(source, tokenizer, window=window or 20, **settings)
     else:
         dataset = PaddedTexts(source, tokenizer, **settings)
-    callbacks = _evaluations(args, arguments, dataset) if adapting else []
+    if adapting:
+        args = _with_evaluations(args, arguments, dataset)
+    stops_early = adapting and args.load_best_model_at_end and args.eval_strategy != "no"
+    callbacks = [EarlyStoppingCallback(PATIENCE)] if stops_early else []
     trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
-    keep_best = adapting and arguments.get("load_best_model_at_end", True)
-    return _run(trainer, checkpoint, keep_best, overwrite)
+    return _run(trainer, checkpoint, adapting and args.load_best_model_at_end, overwrite)
 
 
 def _arguments(
@@ -189,6 +192,7 @@ def _arguments(
     if recipe == "adapt":
         strategy = arguments.get("eval_strategy", "steps")
         defaults |= {"eval_strategy": strategy, "save_strategy": strategy}
+        arguments = {**arguments, "load_best_model_at_end": False}  # until the steps of evaluations are known
     return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
 
 
@@ -240,23 +244,21 @@ def _model(
     return model
 
 
-def _evaluations(
+def _with_evaluations(
     args: ElmoPreTrainingArguments, given: Mapping[str, Any], dataset: PackedWindows | PaddedTexts
-) -> list[TrainerCallback]:
-    """Sets when an adaptation is evaluated and saved, unless `given` does; returns the callbacks of early stopping."""
+) -> ElmoPreTrainingArguments:
+    """The arguments of an adaptation, with the steps after which it is evaluated and saved, unless `given` has them.
+    transformers raises ValueError if the best model could be one that was not saved."""
     steps = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
-    eval_steps = given.get("eval_steps", max(1, min(steps // EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS)))
+    every = max(1, min(steps // EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS))
     defaults = {
-        "eval_steps": eval_steps,
-        "save_steps": eval_steps,
+        "eval_steps": given.get("save_steps", every),
+        "save_steps": given.get("eval_steps", every),
         "save_total_limit": 2,
-        "load_best_model_at_end": args.eval_strategy == args.save_strategy != "no",
+        "load_best_model_at_end": True,
         "metric_for_best_model": "loss",
     }
-    for name, value in defaults.items():
-        if name not in given:
-            setattr(args, name, value)
-    return [EarlyStoppingCallback(PATIENCE)] if args.load_best_model_at_end else []
+    return replace(args, **defaults | {name: given[name] for name in defaults if name in given})
 
 
 def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, overwrite: bool) -> Pretrained:

@@ -18,7 +18,7 @@ from hf_elmo_cli import main
 from tests.factories import TINY, save_checkpoint, small_model, write_lines
 from tests.pretraining.conftest import ADAPTED, CONFIG, DOMAIN, GENERAL, SMALL, assert_same_weights
 
-ONE_STEP = {"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no"}
+ONE_STEP = {"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no", "eval_strategy": "no"}
 HARMFUL = {"learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
 
 
@@ -106,7 +106,7 @@ def test_a_domain_lowers_the_perplexity_of_its_held_out_text(general, files, tmp
     assert ElmoTokenizer.from_pretrained(result.folder).vocabulary == ElmoTokenizer.from_pretrained(general).vocabulary
 
 
-@pytest.mark.parametrize("given", [{}, {"save_strategy": "no"}, {"load_best_model_at_end": False}], ids=str)
+@pytest.mark.parametrize("given", [{}, {"eval_strategy": "no"}, {"load_best_model_at_end": False}], ids=str)
 def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(general, files, tmp_path, given):
     result = pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, **HARMFUL, **given)
     if "load_best_model_at_end" in given:
@@ -120,6 +120,7 @@ def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(gen
     ("given", "evaluated", "saved"),
     [
         ({"eval_steps": 2}, [2, 4, 6], [4, 6]),
+        ({"save_steps": 3}, [3, 6], [3, 6]),
         ({"eval_strategy": "no"}, [], []),
         ({"eval_steps": 3, "save_steps": 2, "load_best_model_at_end": False}, [3, 6], [4, 6]),
     ],
@@ -131,6 +132,13 @@ def test_when_an_adaptation_is_evaluated_and_saved(general, files, tmp_path, giv
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     assert [entry["step"] for entry in history if "eval_loss" in entry] == evaluated
     assert sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*")) == saved
+
+
+@pytest.mark.parametrize("given", [{"eval_steps": 4, "save_steps": 2}, {"save_strategy": "no"}], ids=str)
+def test_an_adaptation_that_could_not_keep_the_best_model_is_refused(general, files, tmp_path, given):
+    with pytest.raises(ValueError, match="load_best_model_at_end"):
+        pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, max_steps=6, **given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_new_vocabulary_for_an_old_model(general, files, tmp_path):
