@@ -132,7 +132,7 @@ def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest
         ([cut, "out.npz"], "c.txt.gz is incomplete or damaged .*: fetch it again"),
         ([latin, old], "choose another name or --overwrite"),
         ([tmp_path / "a.pdf", "out.npz"], "there is no file '.*a.pdf'"),
-        ([write_lines(tmp_path / "a.xml", []), "out.npz"], "pass --input-format text to read its lines"),
+        ([write_lines(tmp_path / "a.xml", []), "out.npz"], "rename it or pass --input-format text"),
         ([latin, "out.npz", "--layers", "9"], "--layers is 9, but must be .*"),
     ):
         assert main(["embed", *map(str, arguments)]) == 1

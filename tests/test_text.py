@@ -154,6 +154,7 @@ def test_a_second_column_gives_pairs(tmp_path, name):
         ("a.fasta", b">P1\n; from a database\nMKV\n", {}, ValueError, "line 2"),
         ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "without named columns"),
         ("a.txt", b"a\n", {"file_format": "txt"}, ValueError, "input_format"),
+        ("eng.txt", b"-DOCSTART- -X- O\n\nHe PRP O\n", {}, ValueError, "input_format='conll'"),
         ("a.json", b'["A text.", "Another."]\n', {}, ValueError, r"a\.json"),
         ("a.csv", b"id,text\n1,a\n2\n", {}, ValueError, r"a\.csv.*Row #3"),
         ("a.csv", b"id,body\n1,a\n", {}, ValueError, "text_column"),
@@ -173,11 +174,12 @@ def test_what_is_malformed_is_named(tmp_path, name, data, options, error, named)
 
 CONLLU = "# sent_id = 1\n1\tVamos\tir\n2-3\tal\t_\n2\ta\ta\n3\tel\tel\n3.1\t_\t_\n4\tMar Muerto\t_\n"
 CONLLU = [f"{CONLLU}\n# sent_id = 2\n1\tNo\tno\n2\t!\t!\n", ["Vamos", "a", "el", "Mar Muerto"], ["No", "!"]]
-CONLL2012 = "#begin document (a); part 000\na 0 0 He PRP *\na 0 1 ran VBD (V*) *\n\n#end document\n"
+CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP *\na 0 1 ran VBD (V*) *\n\n#end document\n"
 SENTENCES = {
     "a.conllu.gz": CONLLU,
     "a.iob2": ["He O\n#1 B-x\n\n\n-DOCSTART- O\n\n2-3 O\n", ["He", "#1"], ["2-3"]],
-    "a.conll": ["# newdoc\n\n#\thttp://a.b\n1\tHe\tO\n2\tran\tO\n", ["He", "ran"]],
+    "a.conll": ["# newdoc\n\n#\thttp://a.b\n1\tHe\tO\n3\tran\tO\n", ["He", "ran"]],
+    "comments.conll": ["# id 1\ta=b\nHe _ _ O\n#a note\n\n# id 2\ta=b\n\n# _ _ O\n1 _ _ O\n", ["He"], ["#", "1"]],
     "one column.conll": ["He\n#\n\n7\n", ["He", "#"], ["7"]],
     "a.v4_gold_conll": [CONLL2012, ["He", "ran"]],
 }
@@ -199,7 +201,7 @@ def test_an_ending_that_nobody_knows_is_text_and_one_of_other_files_is_refused(t
     for name in ("wiki.train.tokens", "train.de", "news.en-00001-of-00100", "part-00000", "a.TXT"):
         assert list(RowSource(write_lines(tmp_path / name, ["a b"]))) == ["a b"]
     assert list(RowSource(write_lines(tmp_path / "a.jsonlines", ['{"text": "a b"}']))) == ["a b"]
-    for name in ("a.pdf", "a.xml", "a.DOCX", "a.html", "a.zip", "a.tar", "a.arrow"):
+    for name in ("a.pdf", "a.xml", "a.DOCX", "a.html", "a.zip", "a.tar", "a.arrow", "esp.train"):
         path = write_lines(tmp_path / name, ["a b"])
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(b"a b\n"))
         for file in (path, f"{path}.gz"):

@@ -42,7 +42,7 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
         path: the path of the file; its ending names the compression.
         word, tag: the columns of the words and of their tags, from 0; -1 is the last one. By default, the words are in
             column 1 if column 0 numbers the words of the first sentence (CoNLL-U, CoNLL-X, CoNLL-2009), in column 3 if
-            the file begins with `#begin document` (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
+            column 2 does, after another number (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
         encoding: the encoding of the file.
 
     Returns:

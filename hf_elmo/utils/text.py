@@ -47,14 +47,14 @@ ENDINGS = {
     "tsv": ("tsv",),
     "parquet": ("parquet", "pq"),
     "fasta": ("fasta", "fas", "fa", "faa", "fna", "fsa", "ffn"),
-    "conll": ("cupt", "iob", "iob1", "iob2", "bio", "bio1", "bio2", "bioes", "iobes", "bilou"),
+    "conll": ("cupt", "iob", "iob1", "iob2", "bio", "bio1", "bio2", "bioes", "iobes", "bilou", "testa", "testb"),
 }
 FORMATS = {f".{ending}": name for name, endings in ENDINGS.items() for ending in endings}
-# Endings of what is no text, or has markup in it.
+# Endings of what is no text, or has markup in it; or that may be text as well as columns.
 OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pth .safetensors .bin .db .sqlite .msgpack
     .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
     .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vtt .warc .xliff .xmi
-    .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip"""
+    .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
@@ -165,24 +165,21 @@ def read_sentences(
     first: list[str] = []
     for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]):
         lines = [(where, columns) for where, columns in group if columns]
-        if word is None and any(columns[:2] == ["#begin", "document"] for _, columns in lines):
-            word = 3  # CoNLL-2012
-        lines = [(where, columns) for where, columns in lines if not NO_WORD.match(" ".join(columns))]
+        lines = [line for line in lines if not NO_WORD.match(" ".join(line[1])) and not line[1][0].startswith("# ")]
         if not lines:
             continue
-        if not first or first[0].startswith("#"):
-            first = min((columns for _, columns in lines), key=lambda own: own[0].startswith("#"))
-        if word is None and not first[0].startswith("#"):
-            ids = [columns[0] for _, columns in lines if not columns[0].startswith("#") and len(columns) > 1]
-            ids = [each for each in ids if not NO_WORD_ID.fullmatch(each)]
-            word = int(bool(ids) and ids in ([*map(str, range(start, start + len(ids)))] for start in (0, 1)))
+        own = min((columns for _, columns in lines), key=lambda columns: columns[0].startswith("#"))
+        first = own if not first or first[0].startswith("#") else first
+        if word is None and not own[0].startswith("#"):
+            word = _word_column([columns for _, columns in lines if not columns[0].startswith("#")])
         wanted = [word or 0] if tag is None else [word or 0, tag]
-        fewest = max(1 + max(wanted), -min(wanted), 1 if tag is None and len(first) == 1 else 2)
+        fewest = max(1 + max(wanted), -min(wanted), 1 if tag is None and len(own) == 1 else 2)
         is_numbered = wanted[0] != 0 and any(columns[0].isdecimal() for _, columns in lines)
         sentence = []
         for where, columns in lines:
             has_all = fewest <= len(columns) and (min(wanted) >= 0 or len(columns) == len(first))
-            if columns[0].startswith("#") and not (has_all and columns[wanted[0]].startswith("#")):
+            is_whole = has_all and len(columns) == len(own)
+            if columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#")):
                 continue
             if is_numbered and NO_WORD_ID.fullmatch(columns[0]):
                 continue
@@ -192,6 +189,14 @@ def read_sentences(
             sentence.append([columns[column] for column in wanted])
         if sentence:
             yield sentence
+
+
+def _word_column(sentence: list[list[str]]) -> int:
+    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0."""
+    numbers = [columns[0] for columns in sentence if len(columns) > 1 and not NO_WORD_ID.fullmatch(columns[0])]
+    if numbers[:1] in (["0"], ["1"]) and all(map(str.isdecimal, numbers)):
+        return 1
+    return 3 if all(len(columns) > 3 and "".join(columns[1:3]).isdecimal() for columns in sentence) else 0
 
 
 class NamedRow(list):
@@ -247,8 +252,8 @@ class RowSource:
             raise ValueError(f"input_format is {self.file_format!r}, but must be one of {', '.join(ENDINGS)}")
         if self.file_format is None and self.ending in OTHERS.split():
             raise ValueError(
-                f"{self.path} ends in {self.ending}, which is no format of rows: extract or convert it, or "
-                "pass input_format='text' to read its lines"
+                f"{self.path} ends in {self.ending}, which is no format of rows: extract or convert it, or, if it is "
+                "text, rename it or pass input_format='text'"
             )
         return self.file_format or ("conll" if "conll" in self.ending else FORMATS.get(self.ending, "text"))
 
@@ -274,7 +279,10 @@ class RowSource:
         if self.resolved_format in ("text", "fasta", "conll") and set(columns) != {None}:
             raise ValueError(f"{self.path} is read as {self.resolved_format}, without named columns: pass input_format")
         if self.resolved_format == "text":
-            yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
+            for line in read_lines(self.path, self.encoding):
+                if line.startswith("-DOCSTART-") and self.file_format is None:
+                    raise ValueError(f"{self.path} is a file of CoNLL: pass input_format='conll' (or 'text')")
+                yield (line.rstrip("\n"),)
         elif self.resolved_format == "fasta":
             yield from ((sequence,) for sequence in self._sequences())
         elif self.resolved_format == "conll":
