@@ -57,9 +57,6 @@ def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
     assert words["input_ids"].shape == (2, 5, 40)
     with torch.no_grad():
         assert torch.equal(model(**words).last_hidden_state, load(*source)(**words).last_hidden_state)
-    card = ModelCard.load(out / "README.md").text
-    assert card.strip().startswith("# elmo-test\n")
-    assert "4 of width 1, 5 of width 2, 8 of width 3; relu" in card
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -148,10 +145,9 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
             convert("out", model=model)
 
 
-@pytest.mark.parametrize("rows", [261, 262])
-def test_characters_are_those_of_the_tensor(rows: int, tmp_path: Path) -> None:
-    options = make_options(char_cnn={"n_characters": 523 - rows})
-    assert load(*write_files(tmp_path, options, make_arrays(options, rows=rows))).config.char_vocab_size == rows + 1
+def test_characters_are_those_of_the_tensor(tmp_path: Path) -> None:
+    options = make_options(char_cnn={"n_characters": 261})
+    assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
 
 
 @pytest.mark.parametrize(("weights", "splitting"), [("elmo_2x_weights.hdf5", "lm1b"), ("model.hdf5", "whitespace")])
