@@ -14,9 +14,9 @@ from transformers.utils import can_return_tuple
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
 import hf_elmo
-from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
+from hf_elmo.modeling_classification_elmo import ElmoClassificationHead, ElmoForSequenceClassification
 from hf_elmo.modeling_elmo import ElmoModel, LstmWeights, State, _stack, _step
-from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, TaskFeatures
+from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoWords
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining, ElmoForPreTrainingOutput
 
 
@@ -45,11 +45,29 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
     return padded.float().eval().requires_grad_(False)
 
 
+class _Padding:
+    """Stands in for `Packing`: words stay where they are. Of a mask `[texts, batch, words]` each text is a row."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask.flatten(0, -2)
+
+    @classmethod
+    def of(cls, mask: Tensor) -> "_Padding":
+        return cls(mask)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        return padded
+
+    pad = pack
+
+
 class _PaddedElmo(ElmoModel):
-    def mix_layers(
-        self, inputs: Tensor, mask: Tensor, state: State | None, wanted: bool
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], State]:
-        bilm, vectors = self.bilm, inputs
+    packing_type = _Padding
+
+    def read_layers(
+        self, inputs: Tensor, packing: _Padding, state: State | None = None, output_hidden_states: bool | None = None
+    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
+        bilm, vectors, mask = self.bilm, inputs, packing.mask
         if not inputs.is_floating_point() and self.char_encoder.embedding is None:
             vectors = self.char_encoder(inputs)
         elif not inputs.is_floating_point():
@@ -62,11 +80,13 @@ class _PaddedElmo(ElmoModel):
         x, layers, after = torch.stack((vectors, vectors.flip(1))), [torch.cat((vectors, vectors), dim=2)], []
         for index, pair in enumerate(zip(bilm.forward_layers, bilm.backward_layers, strict=True)):
             start, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
-            output, end = read_both_ways(x, mask, start, weights, *bilm.recurrences[index].clips)
+            output, end = read_both_ways(x, mask, start, weights, *bilm.clips)
             x = output + x if bilm.use_skip_connections and index > 0 else output
             layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
             after.append(end)
-        return self.scalar_mix(layers), tuple(layers), tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        state = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+        return layers, tuple(layers) if wanted else None, state
 
 
 class _PaddedBiLSTM(ElmoBiLSTM):
@@ -83,11 +103,34 @@ class _PaddedBiLSTM(ElmoBiLSTM):
 
 
 class _PaddedClassifier(ElmoForSequenceClassification):
-    def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
-        return self.encoder(features.vectors, words, features.output_mix), words
+    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
+        """The words at their own positions. (How many texts a row holds is not known when a graph is traced.)"""
+        mask, boundaries, texts = inputs.mask, inputs.boundaries, [inputs.mask]
+        if self.reads_text_pairs:
+            number = ((boundaries & mask).cumsum(1) + 1) // 2
+            texts = [mask & (number == 1), mask & (number == 2)]
+        layers, hidden_states = [[] for _ in texts], None
+        if self.config.use_elmo:
+            copies = torch.cat([inputs.input_ids] * len(texts))
+            read = self.elmo.read_layers(copies, _Padding(torch.stack(texts)), None, inputs.output_hidden_states)
+            of_texts = [layer.unflatten(0, (len(texts), -1)) for layer in read[0]]
+            layers = list(zip(*of_texts, strict=True))
+            hidden_states = read[1] and tuple(layer.sum(0) for layer in of_texts)
+        words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
+        ids = inputs.word_vector_ids
+        return [_Places(*own, None, ids) for own in zip(words, words, layers, strict=True)], hidden_states
 
-    def require_texts(self, text_ids: Tensor) -> None:
-        """Values are not known when a graph is traced."""
+
+class _Places(ElmoWords):
+    """Words at their own positions, padded where they were."""
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        return packed
+
+
+class _PaddedHead(ElmoClassificationHead):
+    def read(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor | None]]:
+        return [super(_PaddedHead, self).read([words])[0] for words in texts]  # each text has layers of its own
 
 
 class _PaddedLanguageModels(ElmoForPreTraining):
@@ -106,6 +149,7 @@ PADDED: dict[type[nn.Module], type[nn.Module]] = {
     ElmoModel: _PaddedElmo,
     ElmoBiLSTM: _PaddedBiLSTM,
     ElmoForSequenceClassification: _PaddedClassifier,
+    ElmoClassificationHead: _PaddedHead,
     ElmoForPreTraining: _PaddedLanguageModels,
 }
 

@@ -10,6 +10,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 import hf_elmo
 from hf_elmo.checkpoints.loading import locate
+from hf_elmo.configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from hf_elmo.utils.extras import extra_needed
 
 from .checkpoint import new_path, require_absent
@@ -65,7 +66,7 @@ class _Graph(nn.Module):
         super().__init__()
         self.model, self.output_hidden_states, config = model, output_hidden_states, model.config
         self.inputs, self.names = ["input_ids", "attention_mask"], ["logits"]
-        if getattr(model, "word_vectors", None) is not None:
+        if model is not model.base_model and config.word_vectors_vocab_size is not None:
             self.inputs.append("word_vector_ids")
         if model is model.base_model:
             mixes = config.num_scalar_mixes if config.num_scalar_mixes > 1 else 0
@@ -87,7 +88,11 @@ class _Graph(nn.Module):
 
 
 def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
-    sentence = graph.model.dummy_inputs["input_ids"]  # 2 sentences of 3 words: no size is 1, and no two are equal
+    # Two rows of three positions, the last one of the second row is padding: no size is 1, and no two are equal.
+    sentence = torch.ones(2, 3, graph.model.config.row_length, dtype=torch.int64)
+    sentence[:, :, 3 : graph.model.config.max_word_length] = WORD_PADDING_ID
+    sentence[:, :, 1] = torch.tensor([SENTENCE_BEGIN_ID, 98, SENTENCE_END_ID])
+    sentence[:, :, 0], sentence[:, :, 2], sentence[1, 2] = WORD_BEGIN_ID, WORD_END_ID, 0
     example = [sentence, *[(sentence != 0).any(2).long()] * (len(graph.inputs) - 1)]
     batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
     shapes = {name: {0: batch, 1: words} for name in graph.inputs}

@@ -1,7 +1,5 @@
 """ELMo (Peters et al. 2018) for the Hugging Face libraries."""
 
-import logging
-
 import lazy_loader
 import transformers
 from transformers.utils import is_torch_available
@@ -10,10 +8,6 @@ from .configuration_elmo import VERSION, ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
 
 __version__ = VERSION
-
-# Where torchao is installed, transformers imports it with each model, and it warns of what this machine lacks.
-for _noisy in ("torchao", "torch.utils._pytree"):
-    logging.getLogger(_noisy).setLevel(logging.ERROR)
 
 # `__init__.pyi` lists the names. Importing a model class takes seconds, so each name is imported when first used.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from importlib import import_module
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -21,6 +22,12 @@ BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
 # Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
 POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled")
 POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
+# Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
+SENTENCE_TRANSFORMERS = {
+    "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
+    "sentence_bert_config.json": '{"module_output_name": "sentence_embedding", '
+    '"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}',
+}
 IGNORE_INDEX = -100  # in place of a label at positions without a label, as in torch.nn.CrossEntropyLoss
 # The character filters of all published models: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -240,7 +247,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         lacks_projection = not self.char_projection and encoded != half
         other_cells = not self.cell_projection and self.cell_size != half
         reads_words = not self.char_filters and self.word_vocab_size is not None
-        has_one_size = (self.word_vocab_size is None) != (self.word_embedding_size is None)
+        lacks_one = (self.word_vocab_size is None) != (self.word_embedding_size is None)
         is_no_mix = mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed))
         esim_of_one = self.encoder_type == "esim" and not self.classifier_text_pairs
         no_final_state = self.classifier_pooling == "last" and self.encoder_type is None and vectors is not None
@@ -253,7 +260,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             ),
             "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
             "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
-            "word_embedding_size": (has_one_size, "must be given together with word_vocab_size"),
+            "word_embedding_size": (lacks_one, "must be given together with word_vocab_size"),
             "layer_weights": (is_no_mix, f"must be the index of one of {layers} layers, or weights for all, not all 0"),
             "num_scalar_mixes": (mixes < 1 or (mixed and mixes > 1), "must be at least 1, and 1 with layer_weights"),
             "elmo_at_output": (self.scalar_mix_alignment and self.elmo_at_output, "scalar_mix_alignment is set"),
@@ -270,16 +277,20 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As in transformers, except that fields in `kwargs` replace those of `config_dict` before other fields are
-        derived from them, and that either of `id2label` and `label2id` in `kwargs` replaces both. If hf_elmo is
-        installed, the code that travels with a checkpoint is not needed for its pipeline (`custom_pipelines`)."""
-        config_dict = dict(config_dict)
-        if __package__ == "hf_elmo" and config_dict.pop("custom_pipelines", None):
-            import_module(f"{__package__}.modeling_tagging_elmo")  # its pipeline is chosen before the model's class
+        derived from them, and that either of `id2label` and `label2id` in `kwargs` replaces both."""
         names = {field.name for field in fields(cls)} - {"dtype"}  # transformers reads "auto"
         changed = {name: kwargs.pop(name) for name in names & kwargs.keys()}
         if changed.keys() & {"id2label", "label2id"}:
             config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}
         return super().from_dict({"hf_elmo_version": VERSION, **config_dict, **changed}, **kwargs)
+
+    def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
+        """As in transformers, and beside a biLM the files for sentence-transformers, unless they exist."""
+        super().save_pretrained(save_directory, **kwargs)
+        is_bilm = (self.architectures or [None])[0] in ("ElmoModel", "ElmoForPreTraining")
+        for name, content in SENTENCE_TRANSFORMERS.items() if is_bilm else ():
+            if not (file := Path(save_directory, name)).exists():
+                file.write_text(content + "\n", encoding="utf-8")
 
     @property
     def projection_size(self) -> int:

@@ -12,10 +12,10 @@ from .modeling_elmo import State, mean_over, refuse_unknown
 from .modeling_heads_elmo import (
     ElmoAttentionPooling,
     ElmoBiLSTM,
+    ElmoHead,
     ElmoInputs,
-    ElmoTaskEncoder,
     ElmoTaskModel,
-    TaskFeatures,
+    ElmoWords,
     attend,
     count_labels,
     max_over,
@@ -56,7 +56,7 @@ class ElmoLocalInference(nn.Module):
 
     def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
         super().__init__()
-        self.projection = nn.Linear(4 * size, hidden_size)
+        self.combine = nn.Linear(4 * size, hidden_size)
         self.composition = ElmoBiLSTM(hidden_size, hidden_size, dropout=dropout)
 
     def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
@@ -65,7 +65,7 @@ class ElmoLocalInference(nn.Module):
         for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
             attended = attend(x, y, other_mask)
             compared = torch.cat((x, attended, x - attended, x * attended), dim=2)
-            composed = self.composition(torch.relu(self.projection(compared)), mask)
+            composed = self.composition(torch.relu(self.combine(compared)), mask)
             pooled += [mean_over(composed, mask), max_over(composed, mask)]
         return torch.cat(pooled, dim=1)
 
@@ -82,6 +82,52 @@ class ElmoMaxout(nn.Module):
         return self.linear(x).unflatten(1, (-1, 4)).amax(2)
 
 
+class ElmoClassificationHead(ElmoHead):
+    """Pools the encoded words of a text or of a pair, and classifies the result; `config.encoder_type` and
+    `config.classifier_pooling` say how."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        hidden, dropout, pairs = config.encoder_hidden_size, config.encoder_dropout, config.classifier_text_pairs
+        self.pooling = config.classifier_pooling
+        self.interaction = self.attention = self.maxouts = self.dense = None
+        if config.encoder_type == "biattentive":
+            self.interaction = ElmoBiattention(sum(self.sizes), hidden, dropout)
+            size = 8 * hidden * (2 if pairs else 1)
+            self.maxouts = nn.ModuleList((ElmoMaxout(size, size // 2), ElmoMaxout(size // 2, size // 4)))
+            size //= 4
+        elif config.encoder_type == "esim":
+            self.interaction = ElmoLocalInference(sum(self.sizes), hidden, dropout)
+            size = 8 * hidden
+        else:
+            size = sum(self.sizes) * (4 if pairs else 1)
+            self.attention = ElmoAttentionPooling(sum(self.sizes)) if self.pooling == "attention" else None
+        if config.classifier_hidden_size:
+            self.dense = nn.Linear(size, config.classifier_hidden_size)
+        self.out_proj = nn.Linear(config.classifier_hidden_size or size, config.num_labels)
+
+    def forward(self, texts: Sequence[ElmoWords]) -> Tensor:
+        """One text or two of each row to logits `[batch, num_labels]`."""
+        encoded = [(vectors, words.mask) for vectors, words in zip(self.encode(texts), texts, strict=True)]
+        if self.interaction is not None:
+            pooled = self.interaction(encoded)
+        else:
+            pooled, *others = (self._pool(*text) for text in encoded)
+            for other in others:
+                pooled = torch.cat((pooled, other, (pooled - other).abs(), pooled * other), dim=1)
+        for layer in self.maxouts or ():
+            pooled = layer(self.dropout(pooled))
+        if self.dense is not None:
+            pooled = torch.relu(self.dense(self.dropout(pooled)))
+        return self.out_proj(self.dropout(pooled))
+
+    def _pool(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, size]`, pooled as `config.classifier_pooling` says; zero for a text without words."""
+        if self.pooling == "last":
+            return torch.cat([last_over(part, mask) for part in vectors.split(self.sizes, dim=2)], dim=1)
+        return {"mean": mean_over, "max": max_over, "attention": self.attention}[self.pooling](vectors, mask)
+
+
 class ElmoForSequenceClassification(ElmoTaskModel):
     """Predicts a label, several labels or a number for each text, or for each pair of texts.
 
@@ -95,27 +141,10 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
         self.reads_text_pairs = config.classifier_text_pairs
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
-        self.parts = self.encoder.sizes if self.encoder else [self.vectors_size]
-        self.interaction = self.attention = self.maxouts = self.dense = None
-        if config.encoder_type == "biattentive":
-            self.interaction = ElmoBiattention(sum(self.parts), hidden, dropout)
-            size = 8 * hidden * (2 if self.reads_text_pairs else 1)
-            self.maxouts = nn.ModuleList((ElmoMaxout(size, size // 2), ElmoMaxout(size // 2, size // 4)))
-            size //= 4
-        elif config.encoder_type == "esim":
-            self.interaction = ElmoLocalInference(sum(self.parts), hidden, dropout)
-            size = 8 * hidden
-        else:
-            size = sum(self.parts) * (4 if self.reads_text_pairs else 1)
-            if config.classifier_pooling == "attention":
-                self.attention = ElmoAttentionPooling(sum(self.parts))
-        if config.classifier_hidden_size:
-            self.dense = nn.Linear(size, config.classifier_hidden_size)
-        self.classifier = nn.Linear(config.classifier_hidden_size or size, config.num_labels)
+        # Without an encoder, the final states are those of the biLM, at `</S>` and `<S>`.
+        self.reads_boundaries = config.classifier_pooling == "last" and config.encoder_type is None
+        self.classifier = ElmoClassificationHead(config)
         self.loss_function = sequence_classification_loss
         self.post_init()
 
@@ -145,46 +174,18 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             `loss` (if `labels` are given), `logits [batch, num_labels]` and `hidden_states` (if asked for).
 
         Raises:
-            ValueError: as in [`ElmoTaskModel.task_features`].
+            ValueError: as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
         texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
-        pooled = self._pool_texts(features)
-        for layer in self.maxouts or ():
-            pooled = layer(self.dropout(pooled))
-        if self.dense is not None:
-            pooled = torch.relu(self.dense(self.dropout(pooled)))
-        logits = self.classifier(self.dropout(pooled))
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        words, hidden_states = self.read_words(inputs)
+        logits = self.classifier(words)
         loss = None
         if labels is not None:
             loss = self.loss_function(labels, logits, self.config, num_items_in_batch=num_items_in_batch)
             loss = self.regularize(loss, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=features.hidden_states)
-
-    def _pool_texts(self, features: TaskFeatures) -> Tensor:
-        """`[batch, size]`, one vector for each text or pair."""
-        masks = [features.text_ids == 1, features.text_ids == 2] if self.reads_text_pairs else [features.mask]
-        words = [features.words & mask for mask in masks]
-        if self.encoder is None:  # words are not moved, so that the model can be exported
-            pooled = [self._pool(features.vectors, *each) for each in zip(words, masks, strict=True)]
-        else:
-            texts = [self.encode(features, mask) for mask in words]
-            if self.interaction is not None:
-                return self.interaction(texts)
-            pooled = [self._pool(encoded, inside, inside) for encoded, inside in texts]
-        if len(pooled) == 1:
-            return pooled[0]
-        u, v = pooled
-        return torch.cat((u, v, (u - v).abs(), u * v), dim=1)
-
-    def _pool(self, vectors: Tensor, words: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, size]`, pooled as `config.classifier_pooling` says; zero for a text without words. `mask` selects
-        the positions that the layer below read: words and, without an encoder, boundaries."""
-        pool = {"mean": mean_over, "max": max_over, "attention": self.attention}.get(self.config.classifier_pooling)
-        if pool is not None:
-            return pool(vectors, words)
-        return torch.cat([last_over(part, mask) for part in vectors.split(self.parts, dim=2)], dim=1)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
 
 
 def sequence_classification_loss(

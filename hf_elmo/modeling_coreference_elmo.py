@@ -13,7 +13,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, expand, refuse_unknown
-from .modeling_heads_elmo import ElmoInputs, ElmoTaskEncoder, ElmoTaskModel, count_labels, masked_softmax, require
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, count_labels, masked_softmax, require
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)
@@ -206,127 +206,50 @@ class ElmoPairScorer(nn.Module):
         return torch.cat(features, dim=2)
 
 
-class ElmoForCoreferenceResolution(ElmoTaskModel):
-    """Finds the words of a document that refer to the same person or thing, end to end (Lee et al. 2017, 2018).
-
-    A row is a document: its sentences in order, each between its boundaries, as [`hf_elmo.encode_document`] makes it.
-    The biLM and the encoder (`config.encoder_type`) read each sentence separately. Of all spans of up to
-    `coreference_max_width` words within a sentence, those with the highest mention scores are kept,
-    `coreference_spans_per_word` for each word, but no two that cross each other. Each kept span gets scores for up to
-    `coreference_max_antecedents` preceding spans as antecedents, and for no antecedent.
-
-    Memory grows linearly with the words: candidates are scored in pieces, without gradients, and pairs are scored once
-    more in the backward pass. By default, 10,000 words have 300,000 candidates, 4,000 spans and 200,000 pairs.
-
-    transformers has no Auto class for this task. Where hf_elmo is not installed, transformers'
-    `get_class_from_dynamic_module("modeling_coreference_elmo.ElmoForCoreferenceResolution", folder)` is the class.
-    """
-
-    _auto_class = "AutoModelForCoreferenceResolution"
-    encoder_types = (None, "bilstm")
+class ElmoCoreferenceHead(ElmoHead):
+    """Finds the mentions of documents, and scores their antecedents."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        encoded_size = sum(self.encoder.sizes) if self.encoder else self.vectors_size
-        self.span_vectors = ElmoSpanVectors(config, encoded_size, self.vectors_size)
+        self.config = config
+        self.span_vectors = ElmoSpanVectors(config, sum(self.sizes), self.vectors_size)
         size, hidden = self.span_vectors.size, config.coreference_hidden_size
         self.mention_scorer = ElmoScorer(size, hidden, config.classifier_dropout)
         self.pair_scorer = ElmoPairScorer(config, size)
         self.gate = nn.Linear(2 * size, size) if config.coreference_refinements else None
-        self.post_init()
 
-    @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        state: State | None = None,
-        special_tokens_mask: Tensor | None = None,
-        word_vector_ids: Tensor | None = None,
-        bilm_layers: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        length: Tensor | None = None,
-        speaker_ids: Tensor | None = None,
-        genre_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: object,
-    ) -> ElmoCoreferenceOutput:
-        r"""
-        Args:
-            input_ids, ..., length: as in [`ElmoInputs`].
-            speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. Required if
-                `config.coreference_speakers` is set, otherwise not read.
-            genre_ids: `[batch]`, below `config.coreference_num_genres`; required if this is set, otherwise not read.
-            labels: `[batch, mentions, 3]`, for each mention its first word, its last word and the number of its
-                cluster; words are counted over the document from 0, without boundaries. -100 is padding. A cluster may
-                have one mention; mentions may contain or cross each other, and have any width.
-            num_items_in_batch: the count of all numbers but -100 in the labels of all accumulated steps, three for each
-                mention, as Trainer counts them; `None` for the count of this batch.
-
-        Raises:
-            ValueError: a mention in `labels` is not within a sentence of its document; or as in
-                [`ElmoTaskModel.task_features`].
-        """
-        refuse_unknown(kwargs)
-        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
-        sentences = _Sentences(inputs)
-        documents, hidden_states = self._documents(sentences, inputs, speaker_ids, genre_ids)
-        mentions = [self._resolve(document) for document in documents]
-        loss = clusters = None
-        if labels is not None:
-            _require_mentions(labels, documents)
-            no_loss = documents[0].attention[:0].sum()  # 0, with gradients
-            loss = no_loss + sum(map(self._nll, documents, mentions, labels))
-            loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
-            loss = self.regularize(loss, labels, num_items_in_batch)
-        if not self.training:
-            clusters = _stack([clusters_of(each) for each in mentions])
-        stacked = map(_stack, zip(*mentions, strict=True))
-        return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
-
-    def bilm_layers(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
-    ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` of documents, each sentence read separately."""
-        inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
-        sentences = _Sentences(inputs)
-        layers, positions = [], []
-        for index, inside in sentences.batches():
-            rows = sentences.rows(inputs, index, inside)
-            layers.append(super().bilm_layers(rows.input_ids, inside)[inside])
-            positions.append(index[inside])
-        return sentences.put_back(layers, positions)
-
-    def _documents(
-        self, sentences: "_Sentences", inputs: ElmoInputs, speakers: Tensor | None, genres: Tensor | None
-    ) -> tuple[list[_Document], tuple[Tensor, ...] | None]:
-        """The words of each document, and the layers of the biLM if they were asked for."""
-        words = sentences.words
-        vectors, encoded, layers, word_positions, positions = [], [], [], [], []
-        for index, inside in sentences.batches():
-            features = self.task_features(sentences.rows(inputs, index, inside))
-            vectors.append(features.vectors[features.words])
-            encoded_rows, words_inside = self.encode(features, features.words)
-            encoded.append(encoded_rows[words_inside])
-            word_positions.append(index[features.words])
-            positions.append(index[inside])
-            if features.hidden_states is not None:
-                layers.append(torch.stack(features.hidden_states, dim=2)[inside])
-        order = torch.cat(word_positions).argsort()
-        vectors, encoded = torch.cat(vectors)[order], self.dropout(torch.cat(encoded)[order])
-        lengths = words.sum(1)
-        speakers = sentences.number if self.pair_scorer.speaker is None else require("speaker_ids", speakers)
-        genres = lengths if self.pair_scorer.genre is None else require("genre_ids", genres)
-        packed = [self.dropout(vectors), encoded, self.span_vectors.attention(encoded).squeeze(1)]
-        packed += [sentences.number[words], speakers[words]]
-        columns = [*(part.split(lengths.tolist()) for part in packed), genres]
+        sentences: Sequence[ElmoWords],
+        order: Tensor,
+        lengths: Sequence[int],
+        numbers: Tensor,
+        speakers: Tensor | None,
+        genres: Tensor | None,
+        labels: Tensor | None,
+    ) -> tuple[list[_Mentions], Tensor | None]:
+        """The mentions of each document and, with `labels`, the sum of the losses. `order [words]` puts the words of
+        the `sentences` in the order of the documents, which have `lengths` words; `numbers` and `speakers`, both
+        `[words]`, are the sentence and the speaker of each word."""
+        read = [self.read([words])[0] for words in sentences]
+        encoded = [
+            vectors if self.encoder is None else self.encoder(vectors, words.mask, output_mix)
+            for words, (vectors, output_mix) in zip(sentences, read, strict=True)
+        ]
+        vectors = torch.cat([part[words.mask] for words, (part, _) in zip(sentences, read, strict=True)])[order]
+        encoded = torch.cat([part[words.mask] for words, part in zip(sentences, encoded, strict=True)])[order]
+        encoded = self.dropout(encoded)
+        speakers = numbers if self.pair_scorer.speaker is None else require("speaker_ids", speakers)
+        genres = [None] * len(lengths) if self.pair_scorer.genre is None else require("genre_ids", genres)
+        packed = [self.dropout(vectors), encoded, self.span_vectors.attention(encoded).squeeze(1), numbers, speakers]
+        columns = [*(part.split(lengths) for part in packed), genres]
         documents = [_Document(*row) for row in zip(*columns, strict=True)]
-        return documents, sentences.put_back(layers, positions).unbind(2) if layers else None
+        mentions = [self._resolve(document) for document in documents]
+        if labels is None:
+            return mentions, None
+        _require_mentions(labels, documents)
+        no_loss = documents[0].attention[:0].sum()  # 0, with gradients
+        return mentions, no_loss + sum(map(self._nll, documents, mentions, labels))
 
     def _resolve(self, document: _Document) -> _Mentions:
         """The mentions of a document and the scores of their antecedents."""
@@ -374,6 +297,112 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         order = torch.cat(scores).argsort(descending=True, stable=True)
         kept = torch.tensor(prune(first.tolist(), last.tolist(), order, count), dtype=torch.int64, device=device)
         return first[kept], last[kept]
+
+
+class ElmoForCoreferenceResolution(ElmoTaskModel):
+    """Finds the words of a document that refer to the same person or thing, end to end (Lee et al. 2017, 2018).
+
+    A row is a document: its sentences in order, each between its boundaries, as [`hf_elmo.encode_document`] makes it.
+    The biLM and the encoder (`config.encoder_type`) read each sentence separately. Of all spans of up to
+    `coreference_max_width` words within a sentence, those with the highest mention scores are kept,
+    `coreference_spans_per_word` for each word, but no two that cross each other. Each kept span gets scores for up to
+    `coreference_max_antecedents` preceding spans as antecedents, and for no antecedent.
+
+    Memory grows linearly with the words: candidates are scored in pieces, without gradients, and pairs are scored once
+    more in the backward pass. By default, 10,000 words have 300,000 candidates, 4,000 spans and 200,000 pairs.
+
+    transformers has no Auto class for this task. Where hf_elmo is not installed, transformers'
+    `get_class_from_dynamic_module("modeling_coreference_elmo.ElmoForCoreferenceResolution", folder)` is the class.
+    """
+
+    _auto_class = "AutoModelForCoreferenceResolution"
+    encoder_types = (None, "bilstm")
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.classifier = ElmoCoreferenceHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
+        speaker_ids: Tensor | None = None,
+        genre_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> ElmoCoreferenceOutput:
+        r"""
+        Args:
+            input_ids, ..., length: as in [`ElmoInputs`].
+            speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. Required if
+                `config.coreference_speakers` is set, otherwise not read.
+            genre_ids: `[batch]`, below `config.coreference_num_genres`; required if this is set, otherwise not read.
+            labels: `[batch, mentions, 3]`, for each mention its first word, its last word and the number of its
+                cluster; words are counted over the document from 0, without boundaries. -100 is padding. A cluster may
+                have one mention; mentions may contain or cross each other, and have any width.
+            num_items_in_batch: the count of all numbers but -100 in the labels of all accumulated steps, three for each
+                mention, as Trainer counts them; `None` for the count of this batch.
+
+        Raises:
+            ValueError: a mention in `labels` is not within a sentence of its document; or as in
+                [`ElmoTaskModel.read_words`].
+        """
+        refuse_unknown(kwargs)
+        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        sentences = _Sentences(inputs)
+        words, order, hidden_states = self._read_sentences(sentences, inputs)
+        of_words = [sentences.number, speaker_ids]
+        of_words = [values if values is None else values[sentences.words] for values in of_words]
+        lengths = sentences.words.sum(1).tolist()
+        mentions, loss = self.classifier(words, order, lengths, *of_words, genre_ids, labels)
+        clusters = None
+        if labels is not None:
+            loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
+            loss = self.regularize(loss, labels, num_items_in_batch)
+        if not self.training:
+            clusters = _stack([clusters_of(each) for each in mentions])
+        stacked = map(_stack, zip(*mentions, strict=True))
+        return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
+
+    def bilm_layers(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
+    ) -> Tensor:
+        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` of documents, each sentence read separately."""
+        inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
+        sentences = _Sentences(inputs)
+        layers, positions = [], []
+        for index, inside in sentences.batches():
+            rows = sentences.rows(inputs, index, inside)
+            layers.append(super().bilm_layers(rows.input_ids, inside)[inside])
+            positions.append(index[inside])
+        return sentences.put_back(layers, positions)
+
+    def _read_sentences(
+        self, sentences: "_Sentences", inputs: ElmoInputs
+    ) -> tuple[list[ElmoWords], Tensor, tuple[Tensor, ...] | None]:
+        """The words of the sentences, in batches; the order of all words in the documents; and the layers of the biLM
+        if they are asked for."""
+        words, layers, word_positions, positions = [], [], [], []
+        for index, inside in sentences.batches():
+            (own,), hidden_states = self.read_words(sentences.rows(inputs, index, inside))
+            words.append(own)
+            word_positions.append(index[own.places])
+            positions.append(index[inside])
+            if hidden_states is not None:
+                layers.append(torch.stack(hidden_states, dim=2)[inside])
+        order = torch.cat(word_positions).argsort()
+        return words, order, sentences.put_back(layers, positions).unbind(2) if layers else None
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
+from .configuration_elmo import WORD_PADDING_ID, ElmoConfig
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -23,14 +22,6 @@ INTERFACE = 3  # version of the interface to `hf_elmo.kernels`
 
 State = tuple[Tensor, Tensor]
 Clips = tuple[float | None, float | None]  # the bounds of the cell state and of the projected output
-
-BILMS = ("AutoModel", "AutoModelForPreTraining")  # the Auto classes without a head
-# Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
-SENTENCE_TRANSFORMERS = {
-    "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
-    "sentence_bert_config.json": '{"module_output_name": "sentence_embedding", '
-    '"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}',
-}
 
 
 @cache
@@ -146,34 +137,42 @@ class Packing:
     batch_sizes: list[int]  # for each step (first words, second words, ...), the number of rows that have a word there
     rows: Tensor  # the indices in the batch of the rows that have words, the longest row first
     shape: tuple[int, int]  # (batch, words)
-    in_order: bool = False  # whether `rows` lists all rows of the batch in their original order
+    num_rows: int  # the number of rows, with those that have no words
+    in_order: bool = False  # whether `rows` lists all rows in their original order
 
     @classmethod
     @torch.compiler.disable  # the number of words depends on the values of the mask
     def of(cls, mask: Tensor) -> "Packing":
-        """The packing of the positions in `mask` `[batch, words]`; padding may be anywhere."""
-        batch, words = mask.shape
-        lengths = mask.sum(1).cpu()
+        """The packing of the positions in `mask` `[batch, words]`; padding may be anywhere. A mask `[texts, batch,
+        words]` is of several texts in each row of the batch, which are packed as `texts * batch` rows."""
+        (batch, words), mask = mask.shape[-2:], mask.flatten(0, -2)
+        lengths, num_rows = mask.sum(1).cpu(), len(mask)
         rows = lengths.sort(descending=True, stable=True).indices
         rows = rows[lengths[rows] > 0]
         if not len(rows):
             empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
-            return cls(empty, empty, [], empty, (batch, words))
+            return cls(empty, empty, [], empty, (batch, words), num_rows)
         batch_sizes, *indices = _time_major(lengths[rows])
-        in_order = torch.equal(rows, torch.arange(batch))
+        in_order = torch.equal(rows, torch.arange(num_rows))
         # A copy to a GPU waits for the GPU, so there is one for all indices.
         indices = [rows, *indices]
         rows, row, step, reverse = torch.cat(indices).to(mask.device).split([len(index) for index in indices])
         # [rows, words]: the indices of each row's words in the flattened batch, then the indices of padding.
         places = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * words
-        return cls(places[row, step], reverse, batch_sizes, rows, (batch, words), in_order)
+        return cls(places[row, step] % (batch * words), reverse, batch_sizes, rows, (batch, words), num_rows, in_order)
 
     @classmethod
     def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
         """The packing of right-padded rows of these lengths, which are positive and in descending order."""
         batch_sizes, row, step, reverse = _time_major(torch.tensor(lengths))
         positions, rows, shape = row * lengths[0] + step, torch.arange(len(lengths)), (len(lengths), lengths[0])
-        return cls(positions.to(device), reverse.to(device), batch_sizes, rows.to(device), shape, in_order=True)
+        tensors = positions.to(device), reverse.to(device), batch_sizes, rows.to(device)
+        return cls(*tensors, shape, len(lengths), in_order=True)
+
+    def index_of(self) -> Tensor:
+        """`[batch * words]`, the index of each position of the flattened batch among the packed words; 0 at padding."""
+        indices = self.positions.new_zeros(self.shape[0] * self.shape[1])
+        return indices.index_copy_(0, self.positions, torch.arange(len(self.positions), device=indices.device))
 
     def join(self, directions: Tensor) -> Tensor:
         """Concatenates both directions `[2, packed, P]`, each in its reading order, to `[packed, 2P]` in text order."""
@@ -361,20 +360,13 @@ def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights
     return hidden, cell
 
 
-def bilm_linear(in_features: int, out_features: int, initial_bias: float = 0.0) -> nn.Linear:
-    """A linear layer that `_init_weights` initializes as the original code does, with `initial_bias` as its bias."""
-    layer = nn.Linear(in_features, out_features)  # no subclass: quantizers convert this exact type
-    layer.initial_bias = initial_bias
-    return layer
-
-
 class ElmoHighway(nn.Module):
     """`g * relu(transform(x)) + (1 - g) * x`, where `g = sigmoid(carry(x))` (Srivastava et al. 2015)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.carry = bilm_linear(size, size, initial_bias=-2.0)
-        self.transform = bilm_linear(size, size)
+        self.carry = nn.Linear(size, size)
+        self.transform = nn.Linear(size, size)
 
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.carry(x))
@@ -402,7 +394,7 @@ class ElmoCharacterEncoder(nn.Module):
         if config.word_vocab_size is not None:
             self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size, padding_idx=0)
             size += config.word_embedding_size
-        self.projection = bilm_linear(size, config.projection_size) if config.char_projection else None
+        self.projection = nn.Linear(size, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size, self.widest = config.projection_size, max([width for width, _ in config.char_filters], default=0)
         self.characters = slice(None) if self.word_embedding is None else slice(-1)  # columns of a row
@@ -484,23 +476,10 @@ class ElmoLSTMLayer(nn.Module):
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
 
-class ElmoRecurrence(GradientCheckpointingLayer):
-    """[`bilstm_layer`] with `cell_clip` and `proj_clip`; gradient checkpointing recomputes it in the backward pass. (A
-    reentrant checkpoint computes no gradient for nested tensors, so the state is two arguments.)"""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__()
-        self.clips = config.cell_clip, config.proj_clip
-
-    def forward(
-        self, inputs: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence[LstmWeights]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        outputs, state = bilstm_layer(inputs, batch_sizes, (hidden, cell), weights, *self.clips)
-        return outputs, *state
-
-
 class ElmoBiLM(nn.Module):
     """A forward and a backward stack of LSTM layers, which share no parameters."""
+
+    gradient_checkpointing = False  # transformers sets it, and `_gradient_checkpointing_func`
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -508,7 +487,7 @@ class ElmoBiLM(nn.Module):
         self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections = config.use_skip_connections
-        self.recurrences = nn.ModuleList(ElmoRecurrence(config) for _ in range(config.num_hidden_layers))
+        self.clips = config.cell_clip, config.proj_clip
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
         starts = [torch.zeros(config.num_hidden_layers, 2, size) for size in (self.hidden_size, self.cell_size)]
         self.initial_hidden, self.initial_cell = map(nn.Parameter, starts) if config.settled_start else (None, None)
@@ -526,7 +505,7 @@ class ElmoBiLM(nn.Module):
         Raises:
             ValueError: `state` has the wrong shapes for this batch.
         """
-        start = self.initial_state(packing.shape[0], words)
+        start = self.initial_state(packing.num_rows, words)
         state = start if state is None else state
         if [part.shape for part in state] != [part.shape for part in start]:
             shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
@@ -569,8 +548,18 @@ class ElmoBiLM(nn.Module):
         outputs, after = [], []
         for index, layers in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
-            before, weights = (state[0][index], state[1][index]), [layer(x) for layer in layers]
-            output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights)
+            weights = [layer(x) for layer in layers]
+
+            # A reentrant checkpoint computes no gradient for nested tensors, so the state is two arguments.
+            def run(x: Tensor, hidden: Tensor, cell: Tensor, weights: Sequence[LstmWeights] = weights) -> tuple:
+                output, layer_state = bilstm_layer(x, batch_sizes, (hidden, cell), weights, *self.clips)
+                return output, *layer_state
+
+            arguments = x, state[0][index], state[1][index]
+            if self.gradient_checkpointing and self.training:
+                output, *layer_state = self._gradient_checkpointing_func(run, *arguments)
+            else:
+                output, *layer_state = run(*arguments)
             # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
@@ -582,16 +571,16 @@ class ElmoScalarMix(nn.Module):
     """`gamma * sum_j softmax(scalars)_j * layer_j` for each mix, or one mix with fixed weights (Peters et al. 2018,
     section 3.2); times a fixed matrix if `config.scalar_mix_alignment` is set (Schuster et al. 2019)."""
 
-    def __init__(self, config: ElmoConfig) -> None:
+    def __init__(self, config: ElmoConfig, num_mixes: int) -> None:
         super().__init__()
         self.layer_norm, self.fixed = config.scalar_mix_layer_norm, config.layer_weights
         if self.fixed is None:
-            self.scalars = nn.Parameter(torch.zeros(config.num_scalar_mixes, config.num_hidden_layers + 1))
-            self.gamma = nn.Parameter(torch.ones(config.num_scalar_mixes))
+            self.scalars = nn.Parameter(torch.zeros(num_mixes, config.num_hidden_layers + 1))
+            self.gamma = nn.Parameter(torch.ones(num_mixes))
         self.register_buffer("alignment", torch.eye(config.hidden_size) if config.scalar_mix_alignment else None)
 
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Layers `[packed, 2P]`, without padding, to `num_scalar_mixes` mixes of the same shape."""
+        """Layers `[packed, 2P]`, without padding, to `num_mixes` mixes of the same shape."""
         mixes = self._mix(layers)
         return mixes if self.alignment is None else tuple(nn.functional.linear(mix, self.alignment) for mix in mixes)
 
@@ -632,9 +621,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
     # A checkpoint may have weights that the model does not have: the softmax, the settled start, a learned mix.
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix\.(scalars|gamma)$"]  # noqa: RUF012
 
+    custom_pipelines: ClassVar[dict] = {}  # of transformers, for code that is loaded from a checkpoint
+
     def post_init(self) -> None:
         super().post_init()
-        self.set_trainable()
+        self._freeze(self._starts_frozen)
+
+    @property
+    def _starts_frozen(self) -> bool:
+        return self.config.freeze_bilm
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
@@ -646,7 +641,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if any("bilm.initial_" in key for key in info["missing_keys"]):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
-        model.set_trainable()  # loading has replaced the parameters
+        model._freeze(model._starts_frozen)  # loading has replaced the parameters
         trained = model.num_parameters(only_trainable=True)
         if info["missing_keys"] and model.base_model is not model and trained < model.num_parameters() / 2:
             logger.warning_once(
@@ -664,13 +659,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
-        where hf_elmo is not installed, and beside a biLM the files for sentence-transformers, unless they exist."""
-        # A configuration that was loaded with another class may still name the source file of the other class.
-        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
-        Path(save_directory).mkdir(parents=True, exist_ok=True)
-        for name, content in SENTENCE_TRANSFORMERS.items() if self._auto_class in BILMS else ():
-            if not (file := Path(save_directory, name)).exists():
-                file.write_text(content + "\n", encoding="utf-8")
+        where hf_elmo is not installed."""
+        # A configuration that was loaded with another class may still name what belongs to the other class.
+        own = self.is_remote_code()
+        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if own else None
+        vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
         super().save_pretrained(save_directory, **kwargs)
 
     @classmethod
@@ -678,32 +671,23 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Whether transformers saves the class's source file: for hf_elmo's classes, not for a user's subclass."""
         return "_auto_class" in vars(cls)
 
-    def set_trainable(self) -> None:
-        """Freezes or trains the character CNN and the biLM as `config.freeze_bilm` says; the mix is always trained."""
-        self.base_model.train_bilm(not self.config.freeze_bilm)
-
     def freeze_bilm(self, frozen: bool = True) -> None:
-        """Freezes the character CNN and the biLM (or unfreezes them if not `frozen`), and sets `config.freeze_bilm`."""
+        """Freezes the character CNN and the biLM (or trains them if not `frozen`), and sets `config.freeze_bilm`."""
         self.config.freeze_bilm = frozen
-        self.set_trainable()
+        self._freeze(frozen)
 
-    def unfreeze_bilm(self) -> None:
-        """Unfreezes the character CNN and the biLM, and sets `config.freeze_bilm` to `False`."""
-        self.freeze_bilm(False)
+    def _freeze(self, frozen: bool) -> None:
+        elmo = self.base_model
+        for module in (elmo.char_encoder, elmo.bilm):
+            module.requires_grad_(not frozen)
+            module.train(self.training)
+        # Heads have a mix of their own, and language models none. DistributedDataParallel raises an error for a trained
+        # parameter that no loss depends on.
+        elmo.scalar_mix.requires_grad_(elmo is self)
 
     def resize_token_embeddings(self, *_: object, **__: object) -> nn.Embedding:
         """Returns the embedding of characters unchanged: its rows are characters, not words that could be added."""
         return self.get_input_embeddings()
-
-    @property
-    def dummy_inputs(self) -> dict[str, Tensor]:
-        """Two rows of three positions; the last position of the second row is padding."""
-        device = self.get_input_embeddings().weight.device
-        ids = torch.ones(2, 3, self.config.row_length, dtype=torch.int64, device=device)
-        ids[:, :, 3 : self.config.max_word_length] = WORD_PADDING_ID
-        ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=device)
-        ids[:, :, 0], ids[:, :, 2], ids[1, 2] = WORD_BEGIN_ID, WORD_END_ID, 0
-        return {"input_ids": ids}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -722,9 +706,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
             else:
                 init.normal_(module.weight, std=math.sqrt(1 / module.weight[0].numel()))
             init.zeros_(module.bias)
-        elif isinstance(module, nn.Linear) and hasattr(module, "initial_bias"):
+        elif isinstance(module, nn.Linear):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
-            init.constant_(module.bias, module.initial_bias)
+            is_carry = any(module is highway.carry for highway in self.base_model.char_encoder.highways)
+            init.constant_(module.bias, -2.0 if is_carry else 0.0)
         elif isinstance(module, ElmoLSTMLayer):
             # TensorFlow keeps both weights in one matrix, and the default bound (Glorot) depends on the matrix's size.
             cell4, size = module.weight_hh.shape
@@ -784,13 +769,14 @@ class ElmoModel(ElmoPreTrainedModel):
     ```"""
 
     _auto_class = "AutoModel"
+    packing_type: ClassVar[type] = Packing
     __call__: Callable[..., "ElmoModelOutput"]
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.char_encoder = ElmoCharacterEncoder(config)
         self.bilm = ElmoBiLM(config)
-        self.scalar_mix = ElmoScalarMix(config)
+        self.scalar_mix = ElmoScalarMix(config, config.num_scalar_mixes)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -834,43 +820,45 @@ class ElmoModel(ElmoPreTrainedModel):
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         words = words_mask(self.config, mask, input_ids, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        mixes, hidden_states, state = self.mix_layers(inputs, mask, state, wanted)
+        packing = self.packing_type.of(mask)
+        layers, hidden_states, state = self.read_layers(inputs, packing, state, output_hidden_states)
+        mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
         return ElmoModelOutput(
             last_hidden_state=mixes[0],
             pooler_output=mean_over(mixes[0], words),
-            hidden_states=hidden_states if wanted else None,
+            hidden_states=hidden_states,
             scalar_mixes=mixes if len(mixes) > 1 else None,
             state=state if use_cache else None,
         )
 
-    def mix_layers(
-        self, inputs: Tensor, mask: Tensor, state: State | None, wanted: bool
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None, State]:
-        """The mixes and, if they are `wanted`, the layers, each `[batch, words, 2P]`; and the state."""
-        packing = Packing.of(mask)
-        layers, state = self.read(packing.pack(inputs), packing, state)
-        layers, hidden_states = [packing.join(layer) for layer in layers], None
-        if wanted:
-            hidden_states = tuple(packing.pad(layer) for layer in layers)
-            if torch.is_grad_enabled():  # mix the returned tensors, so that they get gradients
-                layers = [packing.pack(layer) for layer in hidden_states]
-        return tuple(packing.pad(mix) for mix in self.scalar_mix(layers)), hidden_states, state
+    def read_layers(
+        self, inputs: Tensor, packing: Packing, state: State | None = None, output_hidden_states: bool | None = None
+    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
+        """The biLM's layers of character ids or word vectors `[batch, words, size]`, each `[packed, 2P]`; if they are
+        asked for, the same layers `[batch, words, 2P]`; and the state."""
+        ((x, _), *layers), state = self.read(packing.pack(inputs), packing, state)
+        layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
+        if not (self.config.output_hidden_states if output_hidden_states is None else output_hidden_states):
+            return layers, None, state
+        hidden_states = tuple(map(packing.pad, layers))
+        if torch.is_grad_enabled():  # go on with the returned tensors: `retain_grad` would give them no gradient
+            layers = list(map(packing.pack, hidden_states))
+        return layers, hidden_states, state
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
-        self, words: Tensor, packing: Packing, state: State | None = None, numbers: Tensor | None = None
+        self, words: Tensor, packing: Packing, state: State | None = None, indices: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
-        the state, from `words`: character ids `[n, characters]` or word vectors `[n, P]`. `numbers [2, packed]` are the
-        indices in `words` of the words that the forward and the backward direction read, in reading order. By default,
+        the state, from `words`: character ids `[n, characters]` or word vectors `[n, P]`. `indices [2, packed]` are
+        those in `words` of the words that the forward and the backward direction read, in reading order. By default,
         `words` are in packed order, and both directions read all of them."""
         dtype = self.get_input_embeddings().weight.dtype
         vectors = words.to(dtype) if words.is_floating_point() else self.char_encoder(words.long())
-        if numbers is None:
+        if indices is None:
             vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
         else:
-            vectors = vectors.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+            vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state
 
@@ -889,9 +877,3 @@ class ElmoModel(ElmoPreTrainedModel):
         words = words_mask(self.config, mask, input_ids, kwargs.get("special_tokens_mask"))
         compacted = [compact(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
         return tuple(mix for mix, _ in compacted), compacted[0][1]
-
-    def train_bilm(self, trained: bool) -> None:
-        """Trains or freezes the character CNN and the biLM; the scalar mix is trained in any case."""
-        for module in (self.char_encoder, self.bilm):
-            module.requires_grad_(trained)
-            module.train(self.training)

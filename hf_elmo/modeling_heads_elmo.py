@@ -1,187 +1,40 @@
-"""What several heads share: poolings, encoders, inputs, the vectors that heads read, and the base class."""
+"""What all heads share: inputs, the words that a head reads, encoders and poolings, and the base classes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import (
     BOUNDARY_ID,
     FIRST_VECTOR_ID,
     IGNORE_INDEX,
     SENTENCE_BEGIN_ID,
-    SENTENCE_BEGIN_WORD_ID,
     SENTENCE_END_ID,
     UNKNOWN_ID,
     ElmoConfig,
 )
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact, expand, words_mask
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, State, expand, unpadded_mask
 
 
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """The softmax over the scores on the last axis that `mask` (broadcast) selects; zero for scores not selected."""
-    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
+def require(name: str, argument: Tensor | None) -> Tensor:
+    """The argument; raises ValueError if it is missing."""
+    if argument is None:
+        raise ValueError(f"{name} is missing: the model needs it with these inputs (see the documentation of forward).")
+    return argument
 
 
-def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
-    `mask [batch, m]` selects, weighted by the softmax of their dot products with the vector of `x`."""
-    return masked_softmax(x @ y.mT, mask[:, None]) @ y
-
-
-def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The maximum `[batch, size]` of each row's vectors that `mask` selects; zero for a row without such vectors."""
-    lowest = torch.finfo(vectors.dtype).min
-    return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
-
-
-class RaggedLSTM(nn.LSTM):
-    """A bidirectional `torch.nn.LSTM` over right-padded rows of different lengths."""
-
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
-        if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
-            packing = Packing.of(mask)
-            if not packing.batch_sizes:
-                return words.new_zeros(*mask.shape, 2 * self.hidden_size)
-            packed = PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes))
-            return packing.pad(super().forward(packed)[0].data)
-        # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
-        # The backward direction reads a row's words in reverse order, then its padding.
-        steps = torch.arange(mask.shape[1], device=mask.device)
-        mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps)[:, :, None]
-        state = words.new_zeros(1, len(words), self.hidden_size)
-        for layer in range(self.num_layers):
-            words = nn.functional.dropout(words, self.dropout, self.training) if layer else words
-            reversed_words = words.gather(1, mirrored.expand_as(words))
-            outputs = []
-            for weights, inputs in zip(self.all_weights[2 * layer :], (words, reversed_words), strict=False):
-                outputs.append(torch.lstm(inputs, (state, state), weights, True, 1, 0.0, self.training, False, True)[0])
-            outputs[1] = outputs[1].gather(1, mirrored.expand_as(outputs[1]))
-            words = torch.cat(outputs, dim=2)
-        return words
-
-
-class ElmoBiLSTM(nn.Module):
-    """A bidirectional LSTM over right-padded rows. Its output is zero at padding."""
-
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
-        super().__init__()
-        between_layers = dropout if num_layers > 1 else 0.0
-        self.dropout = nn.Dropout(dropout)
-        self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between_layers)
-
-    @torch.compiler.disable  # the lengths differ from batch to batch
-    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
-        return self.lstm(self.dropout(vectors), mask).masked_fill(~mask[:, :, None], 0.0)
-
-
-class ElmoHighwayLSTM(GradientCheckpointingLayer):
-    """A unidirectional LSTM layer with a highway connection (Zhang et al. 2016; He et al. 2017, section 2.2):
-    `h = r * (o * tanh(c)) + (1 - r) * W x`, where the gate `r` is computed like the other gates."""
-
-    def __init__(self, input_size: int, hidden_size: int, dropout: float) -> None:
-        super().__init__()
-        self.hidden_size, self.dropout = hidden_size, dropout
-        self.weight_ih = nn.Parameter(torch.empty(6 * hidden_size, input_size))  # i, f, g, o, r and the highway's W
-        self.weight_hh = nn.Parameter(torch.empty(5 * hidden_size, hidden_size))  # i, f, g, o, r
-        self.bias = nn.Parameter(torch.empty(6 * hidden_size))
-
-    def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
-        """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
-        *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
-        # Under autocast, products have autocast's dtype, but the cell, a sum over words, has the dtype of the weights.
-        hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
-        cell = self.bias.new_zeros(hidden.shape)
-        dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
-        weight_hh = self.weight_hh.T.to(hidden)
-        steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
-        outputs = []
-        for step_gates, step_highway in steps:
-            size = len(step_highway)  # rows that have ended are the last ones
-            i, f, g, o, r = torch.addmm(step_gates, hidden[:size], weight_hh).chunk(5, dim=1)
-            cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
-            hidden = torch.lerp(step_highway, (o.sigmoid() * cell.tanh()).to(step_highway), r.sigmoid())
-            hidden = hidden * dropout_mask[:size]
-            outputs.append(hidden)
-        return torch.cat(outputs)
-
-
-class ElmoAlternatingLSTM(nn.Module):
-    """Stacked LSTM layers that read forward and backward in turn, each over the output of the layer below (He et al.
-    2017, section 2.2; Zhou and Xu 2015). The output is zero at positions that the mask leaves out."""
-
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
-    ) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        sizes = [input_size, *[hidden_size] * (num_layers - 1)]
-        self.layers = nn.ModuleList(ElmoHighwayLSTM(size, hidden_size, recurrent_dropout) for size in sizes)
-
-    @torch.compiler.disable  # the packing differs from batch to batch
-    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
-        packing = Packing.of(mask)
-        if not packing.batch_sizes:
-            return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
-        words = self.dropout(packing.pack(vectors))
-        for index, layer in enumerate(self.layers):
-            words = words if index == 0 else words.index_select(0, packing.reverse)
-            words = layer(words, packing.batch_sizes)
-        return packing.pad(words if len(self.layers) % 2 else words.index_select(0, packing.reverse))
-
-
-class ElmoTaskEncoder(nn.Module):
-    """The encoder of a head. It reads `[x; ELMo]`. With `config.elmo_at_output`, a second mix of ELMo is concatenated
-    to the output of the encoder (Peters et al. 2018, section 3.3).
-
-    `sizes` are the sizes of the parts of the output: the output of the LSTM and, if used, the second mix. Each part has
-    a forward and a backward half, except the output of an alternating LSTM.
-    """
-
-    def __init__(self, config: ElmoConfig, input_size: int) -> None:
-        super().__init__()
-        hidden = config.encoder_hidden_size
-        biattentive, alternating = (config.encoder_type == name for name in ("biattentive", "alternating"))
-        self.feedforward = nn.Linear(input_size, hidden) if biattentive else None
-        layers = hidden if biattentive else input_size, hidden, config.encoder_num_layers, config.encoder_dropout
-        if alternating:
-            self.bilstm = ElmoAlternatingLSTM(*layers, config.encoder_recurrent_dropout)
-        else:
-            self.bilstm = ElmoBiLSTM(*layers)
-        self.dropout = nn.Dropout(config.encoder_dropout)
-        self.sizes = [hidden if alternating else 2 * hidden]
-        if config.elmo_at_output and config.use_elmo:
-            self.sizes.append(config.hidden_size)
-
-    def forward(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None = None) -> Tensor:
-        """Vectors `[batch, words, input_size]`, mask `[batch, words]` and, with `config.elmo_at_output`, the second mix
-        of ELMo `[batch, words, 2P]` to `[batch, words, sum(sizes)]`."""
-        if self.feedforward is not None:
-            vectors = torch.relu(self.feedforward(self.dropout(vectors)))
-        encoded = self.bilstm(vectors, mask)
-        return encoded if output_mix is None else torch.cat((encoded, self.dropout(output_mix)), dim=2)
-
-
-class ElmoAttentionPooling(nn.Module):
-    """The mean of word vectors, weighted by the softmax of learned scores (Lin et al. 2017; McCann et al. 2017)."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.score = nn.Linear(size, 1)
-
-    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, size]` and `[batch, words]` to `[batch, size]`; zero for a row without words."""
-        weights = masked_softmax(self.score(vectors).squeeze(2), mask)
-        return torch.bmm(weights[:, None], vectors)[:, 0]
+def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    """The number by which a sum of losses is divided: `num_items_in_batch`, if given (the number of labels of all
+    accumulated steps), else the number of labels that are not -100. At least 1: 0 / 0 would make the weights NaN."""
+    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return count.clamp(min=1)
 
 
 @dataclass
@@ -242,137 +95,293 @@ class ElmoInputs:
 
 
 @dataclass
-class TaskFeatures:
-    """The input of the layers of a head, with the positions of [`ElmoInputs`]."""
+class ElmoWords:
+    """The words of one text of each row, without boundaries: what a head reads. Rows of words are right-padded."""
 
-    vectors: Tensor  # [batch, positions, size], the word vectors x and the mix of ELMo, `[x; ELMo]`
-    output_mix: Tensor | None  # [batch, positions, 2P], the second mix of ELMo, if `config.elmo_at_output` is set
-    mask: Tensor  # [batch, positions], true for words and boundaries
-    words: Tensor  # [batch, positions], true for words
-    text_ids: Tensor  # [batch, positions], 1 for the first text of a row, 2 for the second, 0 for padding
-    hidden_states: tuple[Tensor, ...] | None = None  # the layers of the biLM, if they were asked for
+    places: Tensor  # [batch, positions], bool, the positions of the words
+    mask: Tensor  # [batch, words], bool, false at padding
+    layers: Sequence[Tensor]  # the layers of the biLM, each [packed, 2P], boundaries included; none without ELMo
+    indices: Tensor | None  # [total number of words], row after row, the index of each word in the packed layers
+    word_vector_ids: Tensor | None = None  # [batch, words]
+
+    def rows(self, values: Tensor) -> Tensor:
+        """The values `[batch, words, ...]` of the words, from values `[batch, positions, ...]`."""
+        return expand(values[self.places], self.mask)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """The values `[batch, words, ...]` of the words, from values as packed as the layers."""
+        return expand(packed[self.indices], self.mask)
+
+    def put_back(self, rows: Tensor) -> Tensor:
+        """Values `[batch, words, ...]` at the positions of the words, `[batch, positions, ...]`; zero elsewhere."""
+        return expand(rows[self.mask], self.places)
 
 
-def require(name: str, argument: Tensor | None) -> Tensor:
-    """The argument; raises ValueError if it is missing."""
-    if argument is None:
-        raise ValueError(f"{name} is missing: the model needs it with these inputs (see the documentation of forward).")
-    return argument
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The softmax over the scores on the last axis that `mask` (broadcast) selects; zero for scores not selected."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
+
+
+def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
+    `mask [batch, m]` selects, weighted by the softmax of their dot products with the vector of `x`."""
+    return masked_softmax(x @ y.mT, mask[:, None]) @ y
+
+
+def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The maximum `[batch, size]` of each row's vectors that `mask` selects; zero for a row without such vectors."""
+    lowest = torch.finfo(vectors.dtype).min
+    return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
+
+
+class RaggedLSTM(nn.LSTM):
+    """A bidirectional `torch.nn.LSTM` over right-padded rows of different lengths."""
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
+        if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+            lengths = mask.sum(1).clamp(min=1).cpu()
+            packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
+        # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
+        # The backward direction reads a row's words in reverse order, then its padding.
+        steps = torch.arange(mask.shape[1], device=mask.device)
+        mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps)[:, :, None]
+        state = words.new_zeros(1, len(words), self.hidden_size)
+        for layer in range(self.num_layers):
+            words = nn.functional.dropout(words, self.dropout, self.training) if layer else words
+            reversed_words = words.gather(1, mirrored.expand_as(words))
+            outputs = []
+            for weights, inputs in zip(self.all_weights[2 * layer :], (words, reversed_words), strict=False):
+                outputs.append(torch.lstm(inputs, (state, state), weights, True, 1, 0.0, self.training, False, True)[0])
+            outputs[1] = outputs[1].gather(1, mirrored.expand_as(outputs[1]))
+            words = torch.cat(outputs, dim=2)
+        return words
+
+
+class ElmoBiLSTM(nn.Module):
+    """A bidirectional LSTM over right-padded rows. Its output is zero at padding."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        between_layers = dropout if num_layers > 1 else 0.0
+        self.dropout, self.output_size = nn.Dropout(dropout), 2 * hidden_size
+        self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between_layers)
+
+    @torch.compiler.disable  # the lengths differ from batch to batch
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
+        return self.lstm(self.dropout(vectors), mask).masked_fill(~mask[:, :, None], 0.0)
+
+
+class ElmoTaskEncoder(nn.Module):
+    """The encoder of a head, an LSTM over `[x; ELMo]`. With `config.elmo_at_output`, a second mix of ELMo is
+    concatenated to its output (Peters et al. 2018, section 3.3).
+
+    `sizes` are the sizes of the parts of the output: the output of the LSTM and, if used, the second mix. `lstm` makes
+    the LSTM from the size of its input, that of its cells, the number of layers and the dropout.
+    """
+
+    def __init__(self, config: ElmoConfig, input_size: int, lstm: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        hidden, is_biattentive = config.encoder_hidden_size, config.encoder_type == "biattentive"
+        self.feedforward = nn.Linear(input_size, hidden) if is_biattentive else None
+        input_size = hidden if is_biattentive else input_size
+        self.bilstm = lstm(input_size, hidden, config.encoder_num_layers, config.encoder_dropout)
+        self.dropout = nn.Dropout(config.encoder_dropout)
+        self.sizes = [self.bilstm.output_size]
+        if config.elmo_at_output and config.use_elmo:
+            self.sizes.append(config.hidden_size)
+
+    def forward(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None = None) -> Tensor:
+        """Vectors `[batch, words, input_size]`, mask `[batch, words]` and, with `config.elmo_at_output`, the second mix
+        of ELMo `[batch, words, 2P]` to `[batch, words, sum(sizes)]`."""
+        if self.feedforward is not None:
+            vectors = torch.relu(self.feedforward(self.dropout(vectors)))
+        encoded = self.bilstm(vectors, mask)
+        return encoded if output_mix is None else torch.cat((encoded, self.dropout(output_mix)), dim=2)
+
+
+class ElmoAttentionPooling(nn.Module):
+    """The mean of word vectors, weighted by the softmax of learned scores (Lin et al. 2017; McCann et al. 2017)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scores = nn.Linear(size, 1)  # PEFT takes what ends in `score` for a classifier
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, size]` and `[batch, words]` to `[batch, size]`; zero for a row without words."""
+        weights = masked_softmax(self.scores(vectors).squeeze(2), mask)
+        return torch.bmm(weights[:, None], vectors)[:, 0]
 
 
 class ElmoWordVectors(nn.Embedding):
-    """The embedding of words, learned or pretrained, that is concatenated to ELMo; zero for padding and boundaries."""
+    """The embedding of words, learned or pretrained, that is concatenated to ELMo; zero for padding."""
+
+
+class ElmoHead(nn.Module):
+    """The modules that a task adds to the biLM: all that is new in a model with a head. They are children of one
+    module, so that PEFT saves all of them.
+
+    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): word vectors x (if `config.word_vectors_vocab_size` is
+    set) and the mix of ELMo (if `config.use_elmo` is set); `extra_size` is the size of what it reads beside them.
+    """
+
+    def __init__(
+        self,
+        config: ElmoConfig,
+        extra_size: int = 0,
+        has_encoder: bool | None = None,
+        lstm: Callable[..., nn.Module] = ElmoBiLSTM,
+    ) -> None:
+        super().__init__()
+        rows, size = config.word_vectors_vocab_size, config.word_vectors_size
+        self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
+        self.scalar_mix = ElmoScalarMix(config, 1) if config.use_elmo else None
+        self.output_mix = ElmoScalarMix(config, 1) if config.elmo_at_output and config.use_elmo else None
+        self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
+        has_encoder = bool(config.encoder_type) if has_encoder is None else has_encoder
+        self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm) if has_encoder else None
+        # The sizes of the parts of an encoded word.
+        self.sizes = self.encoder.sizes if self.encoder else [self.vectors_size + extra_size]
+        self.dropout = nn.Dropout(config.classifier_dropout)
+
+    def read(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor | None]]:
+        """`[x; ELMo]` `[batch, words, vectors_size]` of each text and, with `config.elmo_at_output`, the second mix."""
+        mixes = [mix and mix(texts[0].layers)[0] for mix in (self.scalar_mix, self.output_mix)]
+        read = []
+        for words in texts:
+            mix, output_mix = (part if part is None else words.unpack(part) for part in mixes)
+            vectors = [] if self.word_vectors is None else [self.word_vectors(words.word_vector_ids)]
+            read.append((torch.cat([*vectors, *([] if mix is None else [mix])], dim=2), output_mix))
+        return read
+
+    def encode(self, texts: Sequence[ElmoWords], extra: Sequence[Tensor] = ()) -> list[Tensor]:
+        """The encoded words `[batch, words, sum(sizes)]` of each text; without an encoder `[x; ELMo]`. `extra` tensors
+        `[batch, words, size]` are read beside it."""
+        encoded = []
+        for words, (vectors, output_mix) in zip(texts, self.read(texts), strict=True):
+            vectors = torch.cat((vectors, *extra), dim=2) if extra else vectors
+            encoded.append(vectors if self.encoder is None else self.encoder(vectors, words.mask, output_mix))
+        return encoded
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
-    """The base class of all heads.
-
-    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): word vectors x (if `config.word_vectors_vocab_size` is
-    set) and the mix of ELMo (if `config.use_elmo` is set). [`ElmoInputs`] lists the inputs of a head.
+    """The base class of all models with a head: an [`ElmoModel`] `elmo` (if `config.use_elmo` is set), and an
+    [`ElmoHead`] by the name that `head_name` says. [`ElmoInputs`] lists what all of them read.
 
     Raises:
         ValueError: `config.encoder_type` is not one of the head's `encoder_types`.
     """
 
+    head_name = "classifier"
     encoder_types: tuple[str | None, ...] = (None,)
     reads_text_pairs = False  # whether each row holds two texts, which the biLM reads separately
-    _owns_layers = False  # whether stored layers were compared with this biLM
+    reads_boundaries = False  # whether the head reads the vectors of `<S>` and `</S>`, too
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         if config.encoder_type not in self.encoder_types:
             raise ValueError(f"encoder_type is {config.encoder_type!r}, but must be one of {self.encoder_types}.")
+        self.num_labels = config.num_labels
         if config.use_elmo:
             self.elmo = ElmoModel(config)
-        rows, size = config.word_vectors_vocab_size, config.word_vectors_size
-        self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
-        self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
-        self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
-        if not config.use_elmo:  # the checkpoint of a biLM has weights that this model lacks
-            self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head)\.", "mix"]
+        else:  # the checkpoint of a biLM has weights that this model lacks
+            self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head|scalar_mix)\."]
 
-    def set_trainable(self) -> None:
-        """Freezes the biLM if `config.freeze_bilm` is set, the word vectors if `config.freeze_word_vectors` is set."""
-        self._owns_layers = False
+    @property
+    def head(self) -> ElmoHead:
+        return getattr(self, self.head_name)
+
+    def _freeze(self, frozen: bool) -> None:
         if self.config.use_elmo:
-            super().set_trainable()
-        if getattr(self, "word_vectors", None) is not None:
-            self.word_vectors.requires_grad_(not self.config.freeze_word_vectors)
+            super()._freeze(frozen)
+        if self.head.word_vectors is not None:
+            self.head.word_vectors.requires_grad_(not self.config.freeze_word_vectors)
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The embedding of characters; without ELMo the embedding of words."""
-        return self.elmo.get_input_embeddings() if self.config.use_elmo else self.word_vectors
+        return self.elmo.get_input_embeddings() if self.config.use_elmo else self.head.word_vectors
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         if self.config.use_elmo:
             self.elmo.set_input_embeddings(value)
         else:
-            self.word_vectors = value
+            self.head.word_vectors = value
 
     @torch.no_grad()
     def set_word_vectors(self, vectors: np.ndarray | Tensor) -> None:
         """Copies pretrained vectors `[words, word_vectors_size]`, in the order of the tokenizer's `words`, into the
         embedding of words; unknown words get the mean of these vectors."""
-        weight = self.word_vectors.weight
+        weight = self.head.word_vectors.weight
         vectors = torch.as_tensor(vectors).to(weight)
         weight[FIRST_VECTOR_ID:] = vectors
         weight[UNKNOWN_ID] = vectors.mean(0)
 
-    def task_features(self, inputs: ElmoInputs) -> TaskFeatures:
-        """Computes the word vectors and ELMo of a batch.
+    @torch.compiler.disable  # it reads values, and the packing differs from batch to batch
+    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
+        """Runs the biLM. Returns the words of the text, or of both texts, of each row; and the biLM's layers, each
+        `[batch, positions, 2P]`, if they are asked for.
 
         Raises:
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
                 stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
-        ids = None if self.word_vectors is None else require("word_vector_ids", inputs.word_vector_ids)
-        mask = inputs.mask
-        words = words_mask(self.config, mask, None, inputs.boundaries)
-        text_ids = self._text_ids(inputs, mask)
-        vectors = [] if ids is None else [self.word_vectors(ids) * (ids != BOUNDARY_ID)[:, :, None]]
-        wanted = inputs.output_hidden_states
-        wanted = self.config.output_hidden_states if wanted is None else wanted
-        layers = output_mix = None
-        if self.config.use_elmo and inputs.bilm_layers is not None:
-            layers = self._read_layers(inputs.bilm_layers, mask, inputs.boundaries)
-            vectors.append(_mix(self.elmo.scalar_mix, layers, mask))
-        elif self.config.use_elmo:
-            mix, layers = self._run_elmo(inputs, mask, text_ids, wanted or self.output_mix is not None)
-            if self.reads_text_pairs and wanted and torch.is_grad_enabled():
-                # As in ElmoModel, the mix is computed from the returned layers, so that these layers get a gradient.
-                mix = _mix(self.elmo.scalar_mix, layers, mask)
-            vectors.append(mix)
-        if self.output_mix is not None:
-            output_mix = _mix(self.output_mix, layers, mask)
-        hidden_states = layers if wanted and inputs.bilm_layers is None else None
-        return TaskFeatures(torch.cat(vectors, dim=2), output_mix, mask, words, text_ids, hidden_states)
+        mask, boundaries = inputs.mask, inputs.boundaries
+        if self.reads_text_pairs:
+            require("special_tokens_mask", boundaries)
+        ids = None if self.head.word_vectors is None else require("word_vector_ids", inputs.word_vector_ids)
+        texts = self.split_texts(mask, boundaries)
+        layers, hidden_states, index_of = [], None, None
+        if self.config.use_elmo:
+            packing = self.elmo.packing_type.of(torch.stack(texts))
+            layers, hidden_states = self._layers(inputs, packing, mask)
+            index_of = packing.index_of()
+        if boundaries is None:  # the unpadded ends of each row
+            position = mask.cumsum(1)
+            boundaries = (position == 1) | (position == position[:, -1:])
+        words = []
+        for text in texts:
+            places = text if self.reads_boundaries else text & ~boundaries
+            lengths = places.sum(1)
+            inside = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
+            one = ElmoWords(places, inside, layers, None if index_of is None else index_of[places.flatten()])
+            one.word_vector_ids = None if ids is None else one.rows(ids)
+            words.append(one)
+        return words, hidden_states
 
-    def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Moves the words that `words` selects to the left and encodes them: `[batch, words, size]` and their mask."""
-        vectors, inside = compact(features.vectors, words)
-        if self.encoder is None:
-            return vectors, inside
-        output_mix = None if features.output_mix is None else compact(features.output_mix, words)[0]
-        return self.encoder(vectors, inside, output_mix), inside
+    def split_texts(self, mask: Tensor, boundaries: Tensor | None) -> list[Tensor]:
+        """The positions of the text, or of the first and the second text, of each row, each `[batch, positions]`."""
+        if boundaries is None:
+            return [mask]
+        number = ((boundaries & mask).cumsum(1) + 1) // 2  # each text has two boundaries
+        expected, counts = 1 + self.reads_text_pairs, (number * mask).amax(1)
+        if (counts > expected).any() or (self.reads_text_pairs and (counts < 2).any()):
+            raise ValueError(
+                f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers "
+                "read pairs if classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
+            )
+        return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]
+
+    def _layers(self, inputs: ElmoInputs, packing: Any, mask: Tensor) -> tuple[Sequence[Tensor], Any]:
+        """The biLM's layers, packed, and padded if they are asked for: computed, or from the argument `bilm_layers`."""
+        if (layers := inputs.bilm_layers) is None:
+            unpadded_mask(self.config, inputs.input_ids, mask, inputs.inputs_embeds)  # checks the shapes
+            vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
+            state = inputs.state and tuple(part.repeat(1, 1, packing.num_rows // len(mask), 1) for part in inputs.state)
+            return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
+        if not layers.is_floating_point():
+            raise ValueError(f"bilm_layers have the dtype {layers.dtype}, not floats: use a collator of hf_elmo.")
+        self.require_frozen_bilm()
+        return packing.pack(layers).to(self.get_input_embeddings().weight.dtype).unbind(1), None
 
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
     ) -> Tensor:
         """The layers `[batch, positions, num_hidden_layers + 1, 2P]`, which heads take in place of `input_ids`."""
-        inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
-        layers = self._run_elmo(inputs, inputs.mask, self._text_ids(inputs, inputs.mask), all_layers=True)[1]
-        return torch.stack(layers, dim=2)
-
-    def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """In training, adds `config.scalar_mix_l2` times the sum of the squared weights of all learned mixes, before
-        their softmax (Peters et al. 2018, section 3.3). Each accumulated step adds a share, by its number of labels."""
-        if not (self.training and self.config.scalar_mix_l2):
-            return loss
-        share = 1.0
-        if num_items_in_batch is not None:
-            share = (labels != IGNORE_INDEX).sum() / count_labels(labels, num_items_in_batch)
-        mixes = [module for module in self.modules() if isinstance(module, ElmoScalarMix) and module.fixed is None]
-        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
+        inputs = ElmoInputs(input_ids, attention_mask, None, None, special_tokens_mask, output_hidden_states=True)
+        packing = self.elmo.packing_type.of(torch.stack(self.split_texts(inputs.mask, inputs.boundaries)))
+        return torch.stack(self._layers(inputs, packing, inputs.mask)[1], dim=2)
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""
@@ -380,85 +389,27 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if any(weight.requires_grad for part in parts for weight in part.parameters()):
             raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
 
-    def _read_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> tuple[Tensor, ...]:
-        """The layers of the argument `bilm_layers`, each `[batch, positions, 2P]`, zero at padding. Raises ValueError
-        if they are the bits of bfloat16, or if the biLM is not frozen or, at the first call, not theirs."""
-        if not layers.is_floating_point():
-            raise ValueError(f"bilm_layers have the dtype {layers.dtype}, not floats: use a collator of hf_elmo.")
-        self.require_frozen_bilm()
-        if boundaries is not None and not self._owns_layers:
-            self._require_own_layers(layers[mask & boundaries & (mask.cumsum(1) == 1)])
-            self._owns_layers = True
-        layers = layers.to(self.get_input_embeddings().weight.dtype)
-        return layers.masked_fill(~mask[:, :, None, None], 0.0).unbind(2)
-
-    @torch.compiler.disable  # it reads values
-    @torch.no_grad()
-    def _require_own_layers(self, at_begin: Tensor) -> None:
-        """Compares the stored layers of `<S>`, `[rows, layers, 2P]`: no word precedes `<S>`, so that the forward halves
-        depend on weights alone. Relative to its norm, a vector changes by 0.004 if it is rounded to bfloat16, and by
-        about 1 with another biLM."""
-        begin = self.dummy_inputs["input_ids"][:1, :1]
-        begin[:, :, self.config.max_word_length :] = SENTENCE_BEGIN_WORD_ID
-        own = torch.stack(self.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states)[:, 0, 0]
-        own, stored = (x[..., : self.config.projection_size].float() for x in (own, at_begin))
-        if not ((stored - own).norm(dim=2) <= 0.05 * own.norm(dim=1)).all():
-            raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")
-
-    def _text_ids(self, inputs: ElmoInputs, mask: Tensor) -> Tensor:
-        """`[batch, positions]`, for each position the number of its text, from 1; 0 for padding."""
-        if inputs.input_ids is not None:
-            text_ids = ((inputs.input_ids[:, :, 1] == SENTENCE_BEGIN_ID) & mask).cumsum(1) * mask
-        elif self.reads_text_pairs or inputs.boundaries is not None:  # each text has two boundaries
-            text_ids = ((require("special_tokens_mask", inputs.boundaries) & mask).cumsum(1) + 1) // 2 * mask
-        else:
-            return mask.long()
-        self.require_texts(text_ids)
-        return text_ids
-
-    @torch.compiler.disable  # it reads values
-    def require_texts(self, text_ids: Tensor) -> None:
-        """Raises ValueError unless each row holds one text, or two: otherwise, ELMo would read a pair as one text."""
-        expected = 2 if self.reads_text_pairs else 1
-        counts = text_ids.amax(1)
-        if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
-            raise ValueError(
-                f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers "
-                "read pairs if classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
-            )
-
-    def _run_elmo(
-        self, inputs: ElmoInputs, mask: Tensor, text_ids: Tensor, all_layers: bool
-    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
-        """The mix `[batch, positions, 2P]` and the layers of ELMo; texts of a pair are read as rows of one batch."""
-        input_ids, inputs_embeds, state = inputs.input_ids, inputs.inputs_embeds, inputs.state
-        if self.reads_text_pairs:
-            mask = torch.cat((text_ids == 1, text_ids == 2))
-            input_ids, inputs_embeds = (x if x is None else torch.cat((x, x)) for x in (input_ids, inputs_embeds))
-            state = state and tuple(part.repeat(1, 1, 2, 1) for part in state)
-        output = self.elmo(
-            input_ids=input_ids,
-            attention_mask=mask,
-            inputs_embeds=inputs_embeds,
-            state=state,
-            output_hidden_states=all_layers,
-            return_dict=True,
-        )
-        mix, layers = output.last_hidden_state, output.hidden_states
-        if not self.reads_text_pairs:
-            return mix, layers
-        # `[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`.
-        mix, *sums = (rows.unflatten(0, (2, -1)).sum(0) for rows in (mix, *(layers or ())))
-        return mix, tuple(sums) or None
+    def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """In training, adds `config.scalar_mix_l2` times the sum of the squared weights of the head's learned mixes,
+        before their softmax (Peters et al. 2018, section 3.3). Each accumulated step adds a share, by its number of
+        labels."""
+        if not (self.training and self.config.scalar_mix_l2):
+            return loss
+        share = 1.0
+        if num_items_in_batch is not None:
+            share = (labels != IGNORE_INDEX).sum() / count_labels(labels, num_items_in_batch)
+        mixes = [mix for mix in (self.head.scalar_mix, self.head.output_mix) if mix is not None and mix.fixed is None]
+        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        """The initial weights of the head; the biLM has its own ([`ElmoPreTrainedModel`])."""
         if isinstance(module, ElmoWordVectors):  # Ma and Hovy 2016, section 3.1
             bound = math.sqrt(3 / module.embedding_dim)
             vectors = torch.empty_like(module.weight).uniform_(-bound, bound)
             vectors[: BOUNDARY_ID + 1] = 0.0
             init.copy_(module.weight, vectors)
-        elif isinstance(module, nn.Linear) and not hasattr(module, "initial_bias"):  # of the head, not of the biLM
+        elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 init.zeros_(module.bias)
@@ -472,24 +423,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                     forget = torch.zeros_like(parameter)
                     forget[module.hidden_size : 2 * module.hidden_size] = float(name.startswith("bias_ih"))
                     init.copy_(parameter, forget)
-        elif isinstance(module, ElmoHighwayLSTM):  # each gate orthonormal (He et al. 2017, section 3.3)
-            for weight in (module.weight_ih, module.weight_hh):
-                gates = [nn.init.orthogonal_(torch.empty_like(gate)) for gate in weight.split(module.hidden_size)]
-                init.copy_(weight, torch.cat(gates))
-            bias = torch.zeros_like(module.bias)
-            bias[module.hidden_size : 2 * module.hidden_size] = 1.0  # the forget gate
-            init.copy_(module.bias, bias)
+        elif self.config.use_elmo and module is self.head.scalar_mix:  # begins with what the biLM's checkpoint has
+            for name, tensor in self.elmo.scalar_mix.state_dict().items():
+                init.copy_(getattr(module, name), tensor if name == "alignment" else tensor[:1])
         else:
             super()._init_weights(module)
-
-
-def _mix(mix: ElmoScalarMix, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
-    """The first mix of padded layers; layer normalization needs the unpadded positions alone."""
-    return expand(mix([layer[mask] for layer in layers])[0], mask) if mix.layer_norm else mix(layers)[0]
-
-
-def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """The number by which a sum of losses is divided: `num_items_in_batch`, if given (the number of labels of all
-    accumulated steps), else the number of labels that are not -100. At least 1: 0 / 0 would make the weights NaN."""
-    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
-    return count.clamp(min=1)

@@ -17,7 +17,6 @@ from .modeling_elmo import (
     ElmoPreTrainedModel,
     Packing,
     State,
-    bilm_linear,
     product_dtype,
     refuse_unknown,
     unpadded_mask,
@@ -214,6 +213,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     """
 
     _auto_class = "AutoModelForPreTraining"
+    _starts_frozen = False  # whatever `config.freeze_bilm` says, which is for tasks
 
     def __init__(self, config: ElmoConfig) -> None:
         if config.vocab_size is None:
@@ -221,7 +221,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         super().__init__(config)
         self.elmo = ElmoModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
-        self.lm_head = bilm_linear(config.projection_size, config.vocab_size)
+        self.lm_head = nn.Linear(config.projection_size, config.vocab_size)
         self.post_init()
 
     @torch.no_grad()
@@ -232,17 +232,6 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if module is self.lm_head:
             words = torch.arange(self.config.vocab_size, device=module.bias.device)
             init.copy_(module.bias, log_uniform_probability(words, self.config.vocab_size).log())
-
-    def set_trainable(self) -> None:
-        """Trains all parameters except the mix; `config.freeze_bilm` is for tasks and has no effect here."""
-        self.elmo.train_bilm(True)
-        # The language models do not read the mix. DistributedDataParallel raises an error for a trained parameter
-        # without a gradient.
-        self.elmo.scalar_mix.requires_grad_(False)
-
-    def freeze_bilm(self, frozen: bool = True) -> None:
-        """Freezes or trains all but the softmax, for example to train a new one; does not change the configuration."""
-        self.elmo.train_bilm(not frozen)
 
     @can_return_tuple
     def forward(
@@ -328,8 +317,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             raise ValueError(f"backward_input_ids has the shape {list(backward_input_ids.shape)}, unlike input_ids.")
         # One call gets the words of both directions, so that a word that both directions read is computed once.
         words = torch.cat((words, packing.pack(backward_input_ids)))
-        numbers = torch.arange(len(words), device=words.device).view(2, -1)
-        layers, state = self.elmo.read(words, packing, state, numbers)
+        indices = torch.arange(len(words), device=words.device).view(2, -1)
+        layers, state = self.elmo.read(words, packing, state, indices)
         return [torch.cat(tuple(layer), dim=1) for layer in layers], state
 
     def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:

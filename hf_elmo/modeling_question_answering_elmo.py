@@ -1,6 +1,7 @@
 """The head for question answering: which words of a passage answer a question."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,10 @@ from .modeling_elmo import State, expand, refuse_unknown
 from .modeling_heads_elmo import (
     ElmoAttentionPooling,
     ElmoBiLSTM,
+    ElmoHead,
     ElmoInputs,
-    ElmoTaskEncoder,
     ElmoTaskModel,
+    ElmoWords,
     count_labels,
     masked_softmax,
     max_over,
@@ -47,7 +49,7 @@ class ElmoAttentionFlow(nn.Module):
     def __init__(self, size: int, output_size: int, dropout: float) -> None:
         super().__init__()
         self.similarity = ElmoTrilinear(size)
-        self.projection = nn.Linear(4 * size, output_size)
+        self.combine = nn.Linear(4 * size, output_size)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
@@ -58,7 +60,7 @@ class ElmoAttentionFlow(nn.Module):
         best = max_over(scores.mT, question_mask)
         to_passage = masked_softmax(best, passage_mask)[:, None] @ passage
         joined = torch.cat((passage, to_question, passage * to_question, passage * to_passage), dim=2)
-        return torch.relu(self.projection(joined))
+        return torch.relu(self.combine(joined))
 
 
 class ElmoSelfAttention(nn.Module):
@@ -68,7 +70,7 @@ class ElmoSelfAttention(nn.Module):
         super().__init__()
         self.bilstm = ElmoBiLSTM(size, hidden_size, dropout=dropout)
         self.similarity = ElmoTrilinear(2 * hidden_size, of_x=False)
-        self.projection = nn.Linear(6 * hidden_size, size)
+        self.combine = nn.Linear(6 * hidden_size, size)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, passage: Tensor, mask: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class ElmoSelfAttention(nn.Module):
         x = self.dropout(self.bilstm(passage, mask))
         others = mask[:, None] & ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
         attended = masked_softmax(self.similarity(x, x), others) @ x
-        return passage + torch.relu(self.projection(torch.cat((x, attended, x * attended), dim=2)))
+        return passage + torch.relu(self.combine(torch.cat((x, attended, x * attended), dim=2)))
 
 
 class ElmoAnswerSpan(nn.Module):
@@ -111,6 +113,24 @@ class ElmoAnswerSpan(nn.Module):
         return start, end, self.no_answer(hidden).squeeze(1)
 
 
+class ElmoQuestionAnsweringHead(ElmoHead):
+    """Bidirectional attention flow with self-attention over the encoded words, and the scores of answers."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config, has_encoder=True)
+        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
+        self.flow = ElmoAttentionFlow(sum(self.sizes), 2 * hidden, dropout)
+        self.self_attention = ElmoSelfAttention(2 * hidden, hidden, dropout)
+        self.span = ElmoAnswerSpan(2 * hidden, hidden, config)
+
+    def forward(self, texts: Sequence[ElmoWords]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The words of questions and of passages to scores of the passage's words as start and as end, each `[batch,
+        words]`, and of no answer, `[batch]`."""
+        question, passage = self.encode(texts)
+        question_mask, mask = (words.mask for words in texts)
+        return self.span(self.self_attention(self.flow(passage, mask, question, question_mask), mask), mask)
+
+
 class ElmoForQuestionAnswering(ElmoTaskModel):
     """Finds the words of a passage that answer a question: bidirectional attention flow with self-attention (Clark and
     Gardner 2018; Seo et al. 2017), as in Peters et al. 2018 (appendix), but with LSTMs in place of GRUs.
@@ -123,16 +143,13 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
     """
 
     _auto_class = "AutoModelForQuestionAnswering"
+    head_name = "qa_outputs"
     encoder_types = (None, "attention_flow")  # two names of one encoder
     reads_text_pairs = True
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
-        self.encoder = ElmoTaskEncoder(config, self.vectors_size)
-        self.flow = ElmoAttentionFlow(sum(self.encoder.sizes), 2 * hidden, dropout)
-        self.self_attention = ElmoSelfAttention(2 * hidden, hidden, dropout)
-        self.span = ElmoAnswerSpan(2 * hidden, hidden, config)
+        self.qa_outputs = ElmoQuestionAnsweringHead(config)
         self.post_init()
 
     @can_return_tuple
@@ -173,25 +190,23 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             position 0 has half of the score of no answer. `hidden_states` (if asked for).
 
         Raises:
-            ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.task_features`].
+            ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
         texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
-        in_passage = features.words & (features.text_ids == 2)
-        question, question_mask = self.encode(features, features.words & (features.text_ids == 1))
-        passage, passage_mask = self.encode(features, in_passage)
-        passage = self.self_attention(self.flow(passage, passage_mask, question, question_mask), passage_mask)
-        start, end, no_answer = self.span(passage, passage_mask)
-        unpadded = torch.arange(in_passage.shape[1], device=in_passage.device) < features.mask.sum(1, keepdim=True)
-        places = expand(in_passage[features.mask], unpadded)  # of the passage's words, with padding moved to the right
-        start, end = (_place(scores[passage_mask], places, no_answer) for scores in (start, end))
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        words, hidden_states = self.read_words(inputs)
+        start, end, no_answer = self.qa_outputs(words)
+        passage, mask = words[1], inputs.mask
+        unpadded = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
+        places = expand(passage.places[mask], unpadded)  # of the passage's words, with padding moved to the right
+        start, end = (_place(scores[passage.mask], places, no_answer) for scores in (start, end))
         loss = None
         if start_positions is not None and end_positions is not None:
             starts, ends = (positions.view(-1).to(places.device) for positions in (start_positions, end_positions))
             loss = self._nll(start, end, places, starts, ends) / count_labels(starts, num_items_in_batch)
             loss = self.regularize(loss, starts, num_items_in_batch)
-        return QuestionAnsweringModelOutput(loss, start, end, features.hidden_states)
+        return QuestionAnsweringModelOutput(loss, start, end, hidden_states)
 
     def _nll(self, start: Tensor, end: Tensor, places: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         """The negative log-probability of the answers, summed over the rows that have a label."""

@@ -2,18 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, compact, expand, refuse_unknown
-from .modeling_heads_elmo import ElmoInputs, ElmoTaskEncoder, ElmoTaskModel, count_labels, require
-from .pipeline_elmo import register as register_pipeline
+from .modeling_elmo import Packing, State, refuse_unknown
+from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, count_labels, require
+from .pipeline_elmo import ElmoTokenClassificationPipeline
 
+PIPELINE = {
+    "impl": f"pipeline_elmo.{ElmoTokenClassificationPipeline.__name__}",
+    "pt": ["AutoModelForTokenClassification"],
+}
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
 # For each scheme, prefixes that continue a chunk of the same type, that begin a chunk, that cannot end a chunk.
 _CONTINUES = {"IOB1": "IB", "IOB2": "I", "BIOES": "IE"}
@@ -54,7 +60,7 @@ class ElmoCRF(nn.Module):
     each word, a transition score for each pair of adjacent labels, and scores of the first and the last label.
 
     All methods take `emissions [batch, words, labels]` and `mask [batch, words]`, with the words at the left end of
-    each row (`compact` of modeling_elmo.py puts them there), and compute in float32 at least.
+    each row, as in [`ElmoWords`], and compute in float32 at least.
 
     Args:
         allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
@@ -149,6 +155,88 @@ class ElmoTokenClassifierOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
+class ElmoHighwayLSTM(GradientCheckpointingLayer):
+    """A unidirectional LSTM layer with a highway connection (Zhang et al. 2016; He et al. 2017, section 2.2):
+    `h = r * (o * tanh(c)) + (1 - r) * W x`, where the gate `r` is computed like the other gates."""
+
+    def __init__(self, input_size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden_size, self.dropout = hidden_size, dropout
+        self.weight_ih = nn.Parameter(torch.empty(6 * hidden_size, input_size))  # i, f, g, o, r and the highway's W
+        self.weight_hh = nn.Parameter(torch.empty(5 * hidden_size, hidden_size))  # i, f, g, o, r
+        self.bias = nn.Parameter(torch.empty(6 * hidden_size))
+
+    def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
+        """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
+        *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
+        # Under autocast, products have autocast's dtype, but the cell, a sum over words, has the dtype of the weights.
+        hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
+        cell = self.bias.new_zeros(hidden.shape)
+        dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
+        weight_hh = self.weight_hh.T.to(hidden)
+        steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
+        outputs = []
+        for step_gates, step_highway in steps:
+            size = len(step_highway)  # rows that have ended are the last ones
+            i, f, g, o, r = torch.addmm(step_gates, hidden[:size], weight_hh).chunk(5, dim=1)
+            cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
+            hidden = torch.lerp(step_highway, (o.sigmoid() * cell.tanh()).to(step_highway), r.sigmoid())
+            hidden = hidden * dropout_mask[:size]
+            outputs.append(hidden)
+        return torch.cat(outputs)
+
+
+class ElmoAlternatingLSTM(nn.Module):
+    """Stacked LSTM layers that read forward and backward in turn, each over the output of the layer below (He et al.
+    2017, section 2.2; Zhou and Xu 2015). The output is zero at positions that the mask leaves out."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
+    ) -> None:
+        super().__init__()
+        self.dropout, self.output_size = nn.Dropout(dropout), hidden_size
+        sizes = [input_size, *[hidden_size] * (num_layers - 1)]
+        self.layers = nn.ModuleList(ElmoHighwayLSTM(size, hidden_size, recurrent_dropout) for size in sizes)
+
+    @torch.compiler.disable  # the packing differs from batch to batch
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
+        packing = Packing.of(mask)
+        if not packing.batch_sizes:
+            return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
+        words = self.dropout(packing.pack(vectors))
+        for index, layer in enumerate(self.layers):
+            words = words if index == 0 else words.index_select(0, packing.reverse)
+            words = layer(words, packing.batch_sizes)
+        return packing.pad(words if len(self.layers) % 2 else words.index_select(0, packing.reverse))
+
+
+class ElmoTaggingHead(ElmoHead):
+    """Scores the labels of each word, over ELMo or over an encoder; a CRF decodes them, with `config.tagging_crf` or a
+    tagging scheme."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        lstm = ElmoBiLSTM
+        if config.encoder_type == "alternating":
+            lstm = partial(ElmoAlternatingLSTM, recurrent_dropout=config.encoder_recurrent_dropout)
+        super().__init__(config, config.tagging_indicator_size or 0, lstm=lstm)
+        self.indicator = nn.Embedding(2, config.tagging_indicator_size) if config.tagging_indicator_size else None
+        self.out_proj = nn.Linear(sum(self.sizes), config.num_labels)
+        self.crf, scheme = None, config.tagging_scheme
+        if config.tagging_crf or scheme is not None:
+            names = [config.id2label[label] for label in range(config.num_labels)]
+            allowed = None if scheme is None else allowed_transitions(names, scheme)
+            self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
+
+    def forward(self, words: ElmoWords, token_type_ids: Tensor | None = None) -> Tensor:
+        """The words of each row to scores of their labels, `[batch, words, num_labels]`, before a CRF."""
+        extra = []
+        if self.indicator is not None:
+            extra = [self.indicator(words.rows(require("token_type_ids", token_type_ids)))]
+        (encoded,) = self.encode([words], extra)
+        return self.out_proj(self.dropout(encoded))
+
+
 class ElmoForTokenClassification(ElmoTaskModel):
     """Predicts a label for each word. ELMo reads whole words, so each word has one position and one label.
 
@@ -167,33 +255,14 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForTokenClassification"
     encoder_types = (None, "bilstm", "alternating")
-    custom_pipelines: ClassVar = {
-        "token-classification": {
-            "impl": "pipeline_elmo.ElmoTokenClassificationPipeline",
-            "pt": ["AutoModelForTokenClassification"],
-        }
-    }
+    # In config.json, for code that is loaded from a checkpoint.
+    custom_pipelines: ClassVar = {"token-classification": PIPELINE, "ner": PIPELINE}
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        indicator_size = config.tagging_indicator_size or 0
-        size = self.vectors_size + indicator_size
-        self.indicator = nn.Embedding(2, indicator_size) if indicator_size else None
-        self.encoder = ElmoTaskEncoder(config, size) if config.encoder_type else None
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(sum(self.encoder.sizes) if self.encoder else size, config.num_labels)
-        self.crf, scheme = None, config.tagging_scheme
-        if config.tagging_crf or scheme is not None:
-            names = [config.id2label[label] for label in range(config.num_labels)]
-            allowed = None if scheme is None else allowed_transitions(names, scheme)
-            self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
+        self.classifier = ElmoTaggingHead(config)
         self.loss_function = token_classification_loss
         self.post_init()
-
-    def save_pretrained(self, *args: object, **kwargs: object) -> None:
-        """As in [`ElmoPreTrainedModel`], and names the pipeline in config.json (`custom_pipelines`)."""
-        vars(self.config)["custom_pipelines"] = self.custom_pipelines if self.is_remote_code() else {}
-        super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple
     def forward(
@@ -223,40 +292,35 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
         Raises:
             ValueError: `labels` has a label that is not at a word, or a label that `config.tagging_scheme` does not
-                allow after the label of the preceding word; or as in [`ElmoTaskModel.task_features`].
+                allow after the label of the preceding word; or as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
         texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
-        if self.indicator is not None:
-            indicator = self.indicator(require("token_type_ids", token_type_ids))
-            features.vectors = torch.cat((features.vectors, indicator), dim=2)
-        encoded, inside = self.encode(features, features.words)
-        scores = self.classifier(self.dropout(encoded))
-        logits = expand(scores[inside], features.words)
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        (words,), hidden_states = self.read_words(inputs)
+        scores = self.classifier(words, token_type_ids)
+        logits, crf = words.put_back(scores), self.classifier.crf
         loss = tags = None
         if labels is not None:
-            word_labels = self._labels_of_words(labels, features.words)
+            word_labels = self._labels_of_words(labels, words)
             if self.config.tagging_crf:
-                loss = -self.crf(scores, inside, word_labels).sum() / count_labels(labels, num_items_in_batch)
+                loss = -crf(scores, words.mask, word_labels).sum() / count_labels(labels, num_items_in_batch)
             else:
                 loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
             loss = self.regularize(loss, labels, num_items_in_batch)
-        if self.crf is not None and not self.training:
-            tags = torch.full_like(features.words, IGNORE_INDEX, dtype=torch.int64)
-            tags = tags.masked_scatter(features.words, self.crf(scores, inside)[inside])
-        return ElmoTokenClassifierOutput(loss, logits, tags, features.hidden_states)
+        if crf is not None and not self.training:
+            tags = words.put_back(crf(scores, words.mask)).masked_fill(~words.places, IGNORE_INDEX)
+        return ElmoTokenClassifierOutput(loss, logits, tags, hidden_states)
 
     @torch.compiler.disable  # it reads values
-    def _labels_of_words(self, labels: Tensor, words: Tensor) -> Tensor:
-        """The labels at the positions that the mask `words` selects, moved to the left end of each row and padded with
-        -100. Raises ValueError for labels at other positions, and for sequences that the tagging scheme forbids."""
-        if ((labels != IGNORE_INDEX) & ~words).any():
+    def _labels_of_words(self, labels: Tensor, words: ElmoWords) -> Tensor:
+        """The labels `[batch, words]` of the words, padded with -100. Raises ValueError for labels at other positions,
+        and for sequences that the tagging scheme forbids."""
+        if ((labels != IGNORE_INDEX) & ~words.places).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
-        labels, inside = compact(labels, words)
-        labels = labels.masked_fill(~inside, IGNORE_INDEX)
-        if self.crf is not None and self.crf.allowed is not None:
-            may_follow = torch.tensor(self.crf.allowed[1], device=labels.device)
+        labels, crf = words.rows(labels).masked_fill(~words.mask, IGNORE_INDEX), self.classifier.crf
+        if crf is not None and crf.allowed is not None:
+            may_follow = torch.tensor(crf.allowed[1], device=labels.device)
             before, after = labels[:, :-1], labels[:, 1:]
             wrong = (before >= 0) & (after >= 0) & ~may_follow[before.clamp(min=0), after.clamp(min=0)]
             if wrong.any():
@@ -269,11 +333,15 @@ class ElmoForTokenClassification(ElmoTaskModel):
         if isinstance(module, ElmoCRF):
             for parameter in module.parameters():
                 init.uniform_(parameter, -0.1, 0.1)
+        elif isinstance(module, ElmoHighwayLSTM):  # each gate orthonormal (He et al. 2017, section 3.3)
+            for weight in (module.weight_ih, module.weight_hh):
+                gates = [nn.init.orthogonal_(torch.empty_like(gate)) for gate in weight.split(module.hidden_size)]
+                init.copy_(weight, torch.cat(gates))
+            bias = torch.zeros_like(module.bias)
+            bias[module.hidden_size : 2 * module.hidden_size] = 1.0  # the forget gate
+            init.copy_(module.bias, bias)
         else:
             super()._init_weights(module)
-
-
-register_pipeline()
 
 
 def token_classification_loss(

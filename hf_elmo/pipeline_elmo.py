@@ -1,11 +1,10 @@
-"""transformers' pipeline for ELMo taggers; it is used wherever the class of a tagger is imported."""
+"""transformers' pipeline for ELMo taggers: each word is one token, and a CRF decodes the tags."""
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import TokenClassificationPipeline, pipelines
+from transformers import TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
 from .modeling_elmo import compact, expand
@@ -22,24 +21,13 @@ def continues_span(before: str, tag: str) -> bool:
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags."""
-
-    others: Any = None  # what transformers makes for models other than ELMo, a class or the path of one
-
-    def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
-        """Makes the pipeline of other models as if this class, which stands in the table for all, did not exist."""
-        if model.config.model_type == "elmo":
-            return super().__new__(cls)
-        others = cls.others or TokenClassificationPipeline
-        if isinstance(others, str):
-            module, _, name = others.rpartition(".")
-            others = getattr(import_module(module), name)
-        return others(*args, model=model, **kwargs)
+    """transformers' pipeline for [`ElmoForTokenClassification`]: `pipeline("token-classification", model=folder,
+    pipeline_class=ElmoTokenClassificationPipeline)`, or, where hf_elmo is not installed, `trust_remote_code=True`."""
 
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
         outputs = super()._forward(model_inputs)
-        crf, outputs["tags"] = getattr(self.model, "crf", None), outputs["logits"].argmax(2)
+        crf, outputs["tags"] = self.model.classifier.crf, outputs["logits"].argmax(2)
         if crf is not None:
             scores, inside = compact(outputs["logits"].to(words.device), words)
             probabilities = crf(scores, inside, marginals=True)[inside]
@@ -98,11 +86,3 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             else:
                 spans.append([entity])
         return list(map(self.group_sub_entities, spans))
-
-
-def register() -> None:
-    """Makes `transformers.pipeline("token-classification", ...)` and `"ner"` use this class for ELMo."""
-    task = pipelines.SUPPORTED_TASKS["token-classification"]
-    if task["impl"] is not ElmoTokenClassificationPipeline:
-        ElmoTokenClassificationPipeline.others = task["impl"]
-        task["impl"] = ElmoTokenClassificationPipeline

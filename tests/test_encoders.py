@@ -42,12 +42,12 @@ def plain_bilstm(module: ElmoBiLSTM, words: Tensor) -> Tensor:
 
 def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixes: list[Tensor | None]) -> Tensor:
     """The logits `[num_labels]` of one text or pair, each `[words, 2P]`."""
-    config, encoded = model.config, []
+    config, head, encoded = model.config, model.classifier, []
     for words, mix in zip(texts, mixes, strict=True):
-        if model.encoder is not None:
+        if head.encoder is not None:
             if config.encoder_type == "biattentive":
-                words = torch.relu(model.encoder.feedforward(words))
-            words = plain_bilstm(model.encoder.bilstm, words)
+                words = torch.relu(head.encoder.feedforward(words))
+            words = plain_bilstm(head.encoder.bilstm, words)
             words = words if mix is None else torch.cat((words, mix), dim=1)
         encoded.append(words)
     if config.encoder_type in ("biattentive", "esim"):
@@ -58,16 +58,16 @@ def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixe
         if len(vectors) == 2:
             u, v = vectors
             pooled = torch.cat((u, v, (u - v).abs(), u * v))
-    for layer in model.maxouts or ():
+    for layer in head.maxouts or ():
         pooled = layer.linear(pooled).view(-1, 4).amax(1)
-    if model.dense is not None:
-        pooled = torch.relu(model.dense(pooled))
-    return model.classifier(pooled)
+    if head.dense is not None:
+        pooled = torch.relu(head.dense(pooled))
+    return head.out_proj(pooled)
 
 
 def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor:
-    if model.attention is not None:
-        return torch.softmax(model.attention.score(words)[:, 0], dim=0) @ words
+    if model.classifier.attention is not None:
+        return torch.softmax(model.classifier.attention.scores(words)[:, 0], dim=0) @ words
     if model.config.classifier_pooling != "last":
         return words.mean(0) if model.config.classifier_pooling == "mean" else words.amax(0)
     hidden, parts = model.config.encoder_hidden_size, [words]
@@ -77,16 +77,16 @@ def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor
 
 
 def plain_interaction(model: ElmoForSequenceClassification, texts: list[Tensor]) -> Tensor:
-    pooled, interaction = [], model.interaction
+    pooled, interaction = [], model.classifier.interaction
     for x, y in zip(texts, texts[::-1], strict=True):
         found = torch.softmax(x @ y.T, dim=1) @ y
         if model.config.encoder_type == "esim":
             compared = torch.cat((x, found, x - found, x * found), dim=1)
-            read = plain_bilstm(interaction.composition, torch.relu(interaction.projection(compared)))
+            read = plain_bilstm(interaction.composition, torch.relu(interaction.combine(compared)))
             pooled += [read.mean(0), read.amax(0)]
         else:
             read = plain_bilstm(interaction.integrator, torch.cat((x, x - found, x * found), dim=1))
-            weights = torch.softmax(interaction.attention.score(read)[:, 0], dim=0)
+            weights = torch.softmax(interaction.attention.scores(read)[:, 0], dim=0)
             pooled += [read.amax(0), read.mean(0), read.amin(0), weights @ read]
     return torch.cat(pooled)
 
@@ -95,7 +95,8 @@ def plain_interaction(model: ElmoForSequenceClassification, texts: list[Tensor])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
     model = make(**HEADS[head]).double()
-    for number, mix in enumerate([model.elmo.scalar_mix, *filter(None, [model.output_mix])]):  # with other weights
+    head_mixes = model.classifier.scalar_mix, model.classifier.output_mix
+    for number, mix in enumerate(filter(None, head_mixes)):  # with other weights
         mix.scalars.data[0, number] = 2.0
     found = model(**encode(tokenizer, head, side=side)).logits
     assert found.shape == (4, 3)
@@ -103,10 +104,11 @@ def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, 
         texts, mixes = [], []
         for text in (SENTENCES, SECOND)[: 1 + model.config.classifier_text_pairs]:
             one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
-            boundaries = model.encoder is None and model.config.classifier_pooling == "last"
-            texts.append(one.last_hidden_state[0, 0 if boundaries else 1 : None if boundaries else -1])
-            layers = [layer[0, 1:-1] for layer in one.hidden_states]
-            mixes.append(None if model.output_mix is None else model.output_mix(layers)[0])
+            boundaries = model.classifier.encoder is None and model.config.classifier_pooling == "last"
+            layers = [layer[0] if boundaries else layer[0, 1:-1] for layer in one.hidden_states]
+            mix, output_mix = (each and each(layers)[0] for each in head_mixes)
+            texts.append(mix)
+            mixes.append(output_mix)
         torch.testing.assert_close(found[row], plain_logits(model, texts, mixes))
 
 

@@ -13,8 +13,8 @@ from huggingface_hub.utils._http import default_client_factory
 
 from hf_elmo import ElmoForTokenClassification, ElmoTokenizer, push
 from hf_elmo.checkpoints import hub
+from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
-from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 
 from .allennlp_files import make_arrays, make_options, write_files
 from .factories import small_checkpoint

@@ -30,7 +30,7 @@ def test_the_state_of_the_preceding_text(tokenizer: ElmoTokenizer, head: type) -
     first, second = (tokenizer(text, return_tensors="pt") for text in ("a b c", "d e"))
     state = model.elmo(**first, use_cache=True).state
     vectors = model.elmo(**second, state=state).last_hidden_state[:, 1:-1]
-    scores = model.classifier(vectors if head is ElmoForTokenClassification else vectors.mean(1))
+    scores = model.classifier.out_proj(vectors if head is ElmoForTokenClassification else vectors.mean(1))
     found = model(**second, state=state).logits
     torch.testing.assert_close(found[:, 1:-1] if head is ElmoForTokenClassification else found, scores)
     assert (found - model(**second).logits).abs().max() > 1e-4
@@ -41,7 +41,7 @@ def test_both_texts_of_a_pair_start_from_the_state(tokenizer: ElmoTokenizer) -> 
     state = model.elmo(**tokenizer(["g h"], return_tensors="pt"), use_cache=True).state
     texts = [model.elmo(**tokenizer(text, return_tensors="pt"), state=state).pooler_output for text in ("c", "e f")]
     u, v = texts
-    expected = model.classifier(torch.cat((u, v, (u - v).abs(), u * v), dim=1))
+    expected = model.classifier.out_proj(torch.cat((u, v, (u - v).abs(), u * v), dim=1))
     torch.testing.assert_close(model(**pair, state=state).logits, expected)
 
 
@@ -116,7 +116,7 @@ def test_another_loss_function(inputs: dict) -> None:
 
 
 MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
-HEAD = {*(f"elmo.{name}" for name in MIX), "classifier.weight", "classifier.bias"}
+HEAD = {f"classifier.{name}" for name in (*MIX, "out_proj.weight", "out_proj.bias")}
 
 
 def trained(model: torch.nn.Module) -> set[str]:
@@ -127,13 +127,13 @@ def trained(model: torch.nn.Module) -> set[str]:
 @pytest.mark.parametrize("frozen", [True, False])
 def test_what_is_trained_is_switched_and_saved(tmp_path: Path, model_class: type, frozen: bool) -> None:
     model = small_model(model_class, num_labels=LABELS, freeze_bilm=frozen)
-    every = {name for name, _ in model.named_parameters()}
+    every = {name for name, _ in model.named_parameters()} - {f"elmo.{name}" for name in MIX}
     few = MIX if model_class is ElmoModel else HEAD
     assert trained(model) == (few if frozen else every)
     model.save_pretrained(tmp_path)
     assert trained(model_class.from_pretrained(tmp_path)) == trained(model)
     assert trained(model_class.from_pretrained(tmp_path, freeze_bilm=not frozen)) == (every if frozen else few)
-    model.unfreeze_bilm()
+    model.freeze_bilm(False)
     assert (trained(model), model.config.freeze_bilm) == (every, False)
     model.freeze_bilm()
     assert (trained(model), model.config.freeze_bilm) == (few, True)
@@ -145,7 +145,7 @@ def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
     assert trained(model) == every
     model.freeze_bilm()
     assert trained(model) == {"lm_head.weight", "lm_head.bias"}
-    model.unfreeze_bilm()
+    model.freeze_bilm(False)
     assert trained(model) == every
 
 
@@ -161,7 +161,7 @@ def test_a_frozen_bilm_has_no_dropout_in_training(inputs: dict) -> None:
     model = make(hidden_dropout=0.5, classifier_dropout=0.0)
     expected = model(**inputs).logits
     assert torch.equal(model.train()(**inputs).logits, expected)
-    model.unfreeze_bilm()
+    model.freeze_bilm(False)
     assert not torch.equal(model(**inputs).logits, expected)
     model.freeze_bilm()
     assert torch.equal(model(**inputs).logits, expected)

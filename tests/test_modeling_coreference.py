@@ -40,14 +40,14 @@ class Slow:
     ) -> None:
         self.clusters_of_labels = clusters
         self.rightly = 0  # antecedents that labels say are right
-        self.weights, self.config, self.number = model.state_dict(), model.config, number
+        self.weights, self.config, self.number = model.classifier.state_dict(), model.config, number
         document = DOCUMENTS[number]
         vectors, encoded = [], []
         for sentence in document:  # each alone
             inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
-            features = model.task_features(ElmoInputs(**inputs))
-            vectors.append(features.vectors[0, 1:-1])
-            encoded.append(model.encode(features, features.words)[0][0])
+            words, _ = model.read_words(ElmoInputs(**inputs))
+            vectors.append(model.classifier.read(words)[0][0][0])
+            encoded.append(model.classifier.encode(words)[0][0])
         self.x, self.h = torch.cat(vectors), torch.cat(encoded)
         self.sentence = [i for i, sentence in enumerate(document) for _ in sentence]
         self.speaker = [SPEAKERS[number][i] for i in self.sentence]
@@ -250,7 +250,7 @@ def test_memory_of_a_document_of_10000_words() -> None:
     fields = {"use_elmo": False, "word_vectors_vocab_size": 14, "word_vectors_size": 6, "classifier_dropout": 0.0}
     fields |= {"coreference_max_width": 10, "coreference_max_antecedents": 12, "coreference_spans_per_word": 0.4}
     model = make("2017", **fields)
-    size = model.span_vectors.size
+    size = model.classifier.span_vectors.size
     with Largest() as largest, torch.no_grad():
         output = model(word_vector_ids=torch.tensor([ids]))
     assert output.spans.shape == (1, 4000, 2)

@@ -43,36 +43,36 @@ def softmax(scores: list[Tensor]) -> list[Tensor]:
 def plain_flow(model: ElmoForQuestionAnswering, passage: Tensor, question: Tensor) -> Tensor:
     """Each pair of words by itself: Seo et al. 2017, section 2, equations 1 to 3 (with the projection of Clark and
     Gardner)."""
-    w = model.flow.similarity
+    w = model.qa_outputs.flow.similarity
     scores = [[w.of_x @ h + w.of_y @ u + w.of_both @ (h * u) for u in question] for h in passage]
     sought = sum(weight * h for weight, h in zip(softmax([max(row) for row in scores]), passage, strict=True))
     rows = []
     for h, row in zip(passage, scores, strict=True):
         found = sum(weight * u for weight, u in zip(softmax(row), question, strict=True))
-        rows.append(model.flow.projection(torch.cat((h, found, h * found, h * sought))).clamp(min=0))
+        rows.append(model.qa_outputs.flow.combine(torch.cat((h, found, h * found, h * sought))).clamp(min=0))
     return torch.stack(rows)
 
 
 def plain_self_attention(model: ElmoForQuestionAnswering, passage: Tensor) -> Tensor:
-    attention, rows = model.self_attention, []
+    attention, rows = model.qa_outputs.self_attention, []
     read, w = plain_bilstm(attention.bilstm, passage), attention.similarity
     for i, h in enumerate(read):
         others = [u for j, u in enumerate(read) if j != i]
         weights = softmax([w.of_y @ u + w.of_both @ (h * u) for u in others])
         found = sum((weight * u for weight, u in zip(weights, others, strict=True)), torch.zeros_like(h))
-        rows.append(passage[i] + attention.projection(torch.cat((h, found, h * found))).clamp(min=0))
+        rows.append(passage[i] + attention.combine(torch.cat((h, found, h * found))).clamp(min=0))
     return torch.stack(rows)
 
 
 def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
     """The scores of starts, of ends and of no answer."""
-    span = model.span
+    span = model.qa_outputs.span
     first = plain_bilstm(span.start_bilstm, passage)
     last = plain_bilstm(span.end_bilstm, torch.cat((passage, first), dim=1))
     start, end = [span.start.weight[0] @ h for h in first], [span.end.weight[0] @ h for h in last]
     if span.no_answer is None:
         return start, end, None
-    parts = [(start, first), (end, last), ([span.attention.score.weight[0] @ h for h in passage], passage)]
+    parts = [(start, first), (end, last), ([span.attention.scores.weight[0] @ h for h in passage], passage)]
     found = [sum(w * h for w, h in zip(softmax(scores), words, strict=True)) for scores, words in parts]
     return start, end, span.no_answer(span.hidden(torch.cat(found)).clamp(min=0))[0]
 
@@ -81,14 +81,14 @@ def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[list
 def test_the_network_is_that_of_the_papers(batch: dict, head: str) -> None:
     model = make(head).double()
     output, lowest = model(**batch, output_hidden_states=True), torch.finfo(torch.float64).min
-    features = model.task_features(ElmoInputs(**without_labels(batch)))
+    both_texts, _ = model.read_words(ElmoInputs(**without_labels(batch)))
+    read = model.qa_outputs.read(both_texts)
     losses, no_answer_losses = [], []
     for row, (a, b) in enumerate(zip(STARTS.tolist(), ENDS.tolist(), strict=True)):
         texts = []
-        for number in (1, 2):
-            here = features.words[row] & (features.text_ids[row] == number)
-            text = plain_bilstm(model.encoder.bilstm, features.vectors[row, here])
-            mix = features.output_mix
+        for own, (vectors, mix) in zip(both_texts, read, strict=True):
+            here = own.mask[row]
+            text = plain_bilstm(model.qa_outputs.encoder.bilstm, vectors[row, here])
             texts.append(text if mix is None else torch.cat((text, mix[row, here]), dim=1))
         question, passage = texts
         passage = plain_self_attention(model, plain_flow(model, passage, question))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.modeling_heads_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
+from hf_elmo.modeling_tagging_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
 from tests.heads import batch_of, make
 
 
@@ -19,7 +19,7 @@ def test_the_linear_head(batch: dict) -> None:
     output, here = model(**batch), labels >= 0
     assert output.tags is None
     assert (output.logits[~here] == 0).all()
-    expected = model.classifier(model.elmo(batch["input_ids"]).last_hidden_state)
+    expected = model.classifier.out_proj(model.elmo(batch["input_ids"]).last_hidden_state)
     torch.testing.assert_close(output.logits[here], expected[here])
     nll = -output.logits.log_softmax(2)[here].gather(1, labels[here][:, None])
     torch.testing.assert_close(output.loss, nll.mean())
@@ -32,8 +32,8 @@ def test_the_crf_reads_words_and_no_boundaries(batch: dict) -> None:
     for row in range(len(labels)):
         here = labels[row] >= 0
         emissions, mask = output.logits[row][here][None], torch.ones(1, int(here.sum()), dtype=torch.bool)
-        total -= model.crf.log_likelihood(emissions, mask, labels[row][here][None])
-        assert torch.equal(output.tags[row][here], model.crf.decode(emissions, mask)[0])
+        total -= model.classifier.crf.log_likelihood(emissions, mask, labels[row][here][None])
+        assert torch.equal(output.tags[row][here], model.classifier.crf.decode(emissions, mask)[0])
     torch.testing.assert_close(output.loss, total[0] / (labels >= 0).sum())
     assert model.train()(**batch).tags is None
 
@@ -42,7 +42,7 @@ def test_constrained_tags_follow_the_scheme(batch: dict) -> None:
     free, constrained = make("crf", tagging_scheme=None), make("crf")
     constrained.load_state_dict(free.state_dict())
     for model in (free, constrained):
-        model.crf.transitions.data[0, 2] = 9.0  # I-x after O
+        model.classifier.crf.transitions.data[0, 2] = 9.0  # I-x after O
     assert torch.equal(free(**batch).logits, constrained(**batch).logits)
     tags = constrained(**batch).tags
     after_o = tags[:, 1:][(tags[:, :-1] <= 0) & (tags[:, 1:] >= 0)]  # after O or <S>
@@ -111,8 +111,8 @@ def test_the_logits_of_a_predicate(tokenizer: ElmoTokenizer) -> None:
     words, scores = model.elmo(batch["input_ids"]).last_hidden_state[0, 1:-1], []
     for predicate in (0, 1):
         indicator = (torch.arange(3) == predicate).long()
-        vectors = torch.cat((words, model.indicator.weight[indicator]), dim=1)
-        expected = model.classifier(plain_alternating(model.encoder.bilstm, vectors))
+        vectors = torch.cat((words, model.classifier.indicator.weight[indicator]), dim=1)
+        expected = model.classifier.out_proj(plain_alternating(model.classifier.encoder.bilstm, vectors))
         output = model(**batch, token_type_ids=nn.functional.pad(indicator, (1, 1))[None])
         torch.testing.assert_close(output.logits[0, 1:-1], expected)
         scores.append(expected)

@@ -114,7 +114,8 @@ def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: st
 @pytest.mark.parametrize("head", EACH_BY_ITSELF)
 def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: str) -> None:
     model = make(head, **NO_DROPOUT, scalar_mix_l2=0.1)
-    mixes = [value for name, value in model.named_parameters() if name.endswith("scalars") and head in HEADS]
+    part = model.head if head in HEADS else model.lm_head
+    mixes = [value for name, value in part.named_parameters() if "scalars" in name]
     for index, scalars in enumerate(mixes):
         torch.nn.init.constant_(scalars, index + 1.0)
     whole = batch_of(tokenizer, head)
@@ -162,12 +163,7 @@ def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: 
     layers = stored(model, batch)
     assert layers["bilm_layers"].shape == (*batch["attention_mask"].shape, 3, 22)
     expected, gradients = model(**batch), []
-    words_read = []
-    hook = model.elmo.bilm.register_forward_pre_hook(lambda _, given: words_read.append(given[0].shape[1]))
-    for _ in range(2):
-        assert_same_outputs(model(**layers), expected)
-    assert words_read == [1]  # <S>, to compare it with what is stored when the first layers are read
-    hook.remove()
+    assert_same_outputs(model(**layers), expected)
     for given in (batch, layers):
         model.zero_grad()
         model.train()(**given).loss.backward()
@@ -180,7 +176,7 @@ def test_stored_layers_are_floats_of_a_frozen_bilm(tokenizer: ElmoTokenizer) -> 
     layers = stored(model, batch_of(tokenizer, "pooled"))["bilm_layers"]
     with pytest.raises(ValueError, match="bilm_layers"):  # the bits of bfloat16, which are not numbers
         model(bilm_layers=layers.to(torch.bfloat16).view(torch.uint16))
-    model.unfreeze_bilm()
+    model.freeze_bilm(False)
     with pytest.raises(ValueError, match="freeze_bilm"):
         model(bilm_layers=layers)
     model.freeze_bilm()
@@ -208,12 +204,10 @@ def test_word_vectors_are_concatenated_to_elmo(tokenizer: ElmoTokenizer) -> None
     model, inputs = make("tagger", **VECTORS), without_labels(batch_of(tokenizer, "tagger", words=True))
     ids = inputs["word_vector_ids"]
     elmo = model.elmo(inputs["input_ids"]).last_hidden_state
-    expected = model.classifier(torch.cat((model.word_vectors(ids), elmo), dim=2))
+    head = model.classifier
+    expected = head.out_proj(torch.cat((head.word_vectors(ids), elmo), dim=2))
     torch.testing.assert_close(model(**inputs).logits[ids > 1], expected[ids > 1])
-    assert not model.word_vectors.weight[:2].any()
-    with torch.no_grad():
-        model.word_vectors.weight[:2] = 100.0  # padding and boundaries have no vector, whatever was trained
-    assert not model.task_features(ElmoInputs(**inputs)).vectors[ids == 1][:, :6].any()
+    assert not head.word_vectors.weight[:2].any()
 
 
 @pytest.mark.parametrize("head", NETWORKS)
@@ -223,20 +217,20 @@ def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer, head: str) -> None:
     others = {name: value for name, value in batch.items() if name != "input_ids"}
     assert_same_outputs(tensors_of(model(**others)), tensors_of(model(**batch)))
     model.train()(**others).loss.backward()
-    assert model.word_vectors.weight.grad[3:].abs().sum() > 0
+    assert model.head.word_vectors.weight.grad[3:].abs().sum() > 0
 
 
 def test_pretrained_word_vectors(tmp_path: Path) -> None:
     model, vectors = make("pooled", **VECTORS), torch.rand(4, 6)
     model.set_word_vectors(vectors.numpy())
-    assert torch.equal(model.word_vectors.weight[3:], vectors)
-    torch.testing.assert_close(model.word_vectors.weight[2], vectors.mean(0))
+    assert torch.equal(model.classifier.word_vectors.weight[3:], vectors)
+    torch.testing.assert_close(model.classifier.word_vectors.weight[2], vectors.mean(0))
     model.save_pretrained(tmp_path)
     for frozen in (True, False):
         loaded = ElmoForSequenceClassification.from_pretrained(tmp_path, freeze_word_vectors=frozen)
-        assert loaded.word_vectors.weight.requires_grad is not frozen
-        loaded.unfreeze_bilm()
-        assert loaded.word_vectors.weight.requires_grad is not frozen
+        assert loaded.classifier.word_vectors.weight.requires_grad is not frozen
+        loaded.freeze_bilm(False)
+        assert loaded.classifier.word_vectors.weight.requires_grad is not frozen
 
 
 def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
@@ -244,7 +238,7 @@ def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
     small_model().save_pretrained(tmp_path)
     for use_elmo in (True, False):
         model = ElmoForSequenceClassification.from_pretrained(tmp_path, **VECTORS, use_elmo=use_elmo)
-        weight = model.word_vectors.weight.detach()
+        weight = model.classifier.word_vectors.weight.detach()
         assert not weight[:2].any()
         assert 0.5 < weight[2:].abs().max() <= (3 / 6) ** 0.5
         assert "UNEXPECTED" not in caplog.text
@@ -266,9 +260,10 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
     how = {"layer_weights": 1, "output_loading_info": True}
     model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how)
     assert not any(report.values())
-    features = model.task_features(ElmoInputs(**inputs, output_hidden_states=True))
-    torch.testing.assert_close(features.vectors, features.hidden_states[1])
-    torch.testing.assert_close(features.output_mix, features.vectors)
+    (words,), layers = model.read_words(ElmoInputs(**inputs, output_hidden_states=True))
+    ((vectors, output_mix),) = model.classifier.read([words])
+    torch.testing.assert_close(vectors, words.rows(layers[1]))
+    torch.testing.assert_close(output_mix, vectors)
 
 
 @pytest.mark.parametrize("head", ["no head", *EACH_BY_ITSELF])
@@ -350,16 +345,16 @@ def test_the_first_weights_of_heads(tmp_path: Path) -> None:
     small_model().save_pretrained(tmp_path)
     names = ("last", "roles", "answers", "resolver 2018")
     new = {name: HEADS[name][0].from_pretrained(tmp_path, **HEADS[name][1]) for name in names}
-    lstm, layer = new["last"].encoder.bilstm.lstm, new["roles"].encoder.bilstm.layers[1]
+    lstm, layer = new["last"].classifier.encoder.bilstm.lstm, new["roles"].classifier.encoder.bilstm.layers[1]
     for ending in ("_l0", "_l0_reverse"):  # 1 for the forget gate
         bias = getattr(lstm, f"bias_ih{ending}") + getattr(lstm, f"bias_hh{ending}")
         assert bias.tolist() == [0.0] * 7 + [1.0] * 7 + [0.0] * 14
     for weight in (*layer.weight_ih.split(7), *layer.weight_hh.split(7)):  # orthonormal, gate by gate
         torch.testing.assert_close(weight @ weight.T, torch.eye(7))
     assert layer.bias.view(6, 7).sum(1).tolist() == [0, 7, 0, 0, 0, 0]
-    for parameter in new["answers"].flow.similarity.parameters():
+    for parameter in new["answers"].qa_outputs.flow.similarity.parameters():
         assert 0 < parameter.abs().max() <= (6 / (3 * len(parameter) + 1)) ** 0.5
-    scorer = new["resolver 2018"].pair_scorer
-    for feature in (new["resolver 2018"].span_vectors.width, scorer.distance, scorer.genre):  # Glorot's bound
+    resolver = new["resolver 2018"].classifier
+    for feature in (resolver.span_vectors.width, resolver.pair_scorer.distance, resolver.pair_scorer.genre):  # Glorot's
         bound = np.sqrt(6 / sum(feature.weight.shape))
         assert 0.5 * bound < feature.weight.abs().max() <= bound

@@ -1,7 +1,5 @@
 """transformers' pipelines and sentence-transformers on a saved checkpoint."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,13 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenClassificationPipeline,
+    ElmoTokenizer,
+)
 from tests.factories import SENTENCES, save_checkpoint, small_model
 
 NAMES = {0: "ham", 1: "spam", 2: "neither"}
@@ -85,31 +89,24 @@ def test_cross_encoder(tmp_path: Path) -> None:
     assert [ranked[place] for place in range(len(pairs))] == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-TAG = """
-import sys
-import hf_elmo
-from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, pipeline
-folder, order = sys.argv[1:]
-tokenizer = AutoTokenizer.from_pretrained(folder)
-if order == "the model":
-    tag = pipeline("ner", model=hf_elmo.ElmoForTokenClassification.from_pretrained(folder), tokenizer=tokenizer)
-else:
-    tag = pipeline(order, model=folder)
-assert [entity["word"] for entity in tag("Ann saw Rome .", ignore_labels=[])] == ["Ann", "saw", "Rome", "."]
-config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-other = pipeline("ner", model=BertForTokenClassification(config), tokenizer=tokenizer)
-print(type(tag).__name__, type(other).__name__)
-"""
+SPANS = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ["the model", "ner", "token-classification"])
-def test_taggers_in_every_order_of_calls(tmp_path: Path, order: str) -> None:
-    """Each in a new process: which class transformers makes must not depend on what was imported or loaded before."""
-    folder = save_checkpoint(tmp_path, small_model(ElmoForTokenClassification, num_labels=3))
-    command = [sys.executable, "-c", TAG, str(folder), order]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert printed.split() == ["ElmoTokenClassificationPipeline", "TokenClassificationPipeline"]
+@pytest.mark.parametrize("crf", [True, False], ids=["crf", "no crf"])
+def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool) -> None:
+    tags = ["O", "B-PER", "I-PER", "E-PER", "S-PER"]
+    fields = {"tagging_crf": crf, "tagging_scheme": "BIOES" if crf else None, "id2label": dict(enumerate(tags))}
+    model = small_model(ElmoForTokenClassification, **fields)
+    sequence = torch.tensor([0, 1, 2, 3, 0, 4, 4, 0])  # of "Anna Maria Smith met Ann Bo", between the boundaries
+    model.classifier.forward = lambda words, *_: 20.0 * torch.nn.functional.one_hot(sequence[None, 1:-1], 5)
+    folder = save_checkpoint(tmp_path, model)
+    how = {"pipeline_class": ElmoTokenClassificationPipeline, "aggregation_strategy": "simple", "ignore_labels": []}
+    tag = pipeline("token-classification", model=model, tokenizer=ElmoTokenizer.from_pretrained(folder), **how)
+    found = tag("Anna Maria Smith met Ann Bo")
+    assert [(span["entity_group"], span["word"]) for span in found] == SPANS
+    for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            pipeline(name, model=str(folder))
 
 
 def test_zero_shot_classification() -> None:

@@ -85,7 +85,7 @@ def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> N
 @pytest.mark.parametrize("backends", ["on", "off"])
 def test_it_is_trained_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str) -> None:
     """The gradient of the start is the sum of the gradients of all rows' first states."""
-    settled.unfreeze_bilm()
+    settled.freeze_bilm(False)
     inputs = encoded(tokenizer, SENTENCES)
     with kernels.use(backends):
         settled(**inputs).last_hidden_state.square().sum().backward()

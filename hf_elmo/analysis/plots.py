@@ -110,7 +110,7 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
     Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
     """
     mixes: dict[str, tuple[list[float], float]] = {}
-    for name, module in model.named_modules():
+    for name, module in getattr(model, "head", model).named_modules():  # a head does not read the mix of its biLM
         if isinstance(module, ElmoScalarMix):
             place = "output" if "output_mix" in name.split(".") else "input"
             if module.fixed is not None:

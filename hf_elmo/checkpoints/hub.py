@@ -1,12 +1,10 @@
 """The files of a checkpoint, its code (for `trust_remote_code=True`) among them, and its upload to the Hub."""
 
-import inspect
 import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,21 +25,20 @@ OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
 CODE = Path(__file__).parents[1]
-MODULES = [import_module(f"hf_elmo.{file.stem}") for file in sorted(CODE.glob("*_elmo.py"))]
-CLASSES: dict[str, type] = {
-    name: each
-    for module in MODULES
-    for name, each in vars(module).items()
-    if "_auto_class" in vars(each if isinstance(each, type) else object) and each.__module__ == module.__name__
+# The class that each Auto class loads, in the words of `auto_map`, and the source files of each class.
+AUTO_CLASSES = {
+    "AutoConfig": "configuration_elmo.ElmoConfig",
+    "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
+    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
+    "AutoModelForSequenceClassification": "modeling_classification_elmo.ElmoForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_tagging_elmo.ElmoForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_question_answering_elmo.ElmoForQuestionAnswering",
+    "AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution",
 }
-# The files of each class, and the class that each Auto class loads, in the words of `auto_map`.
 FILES = {
-    name: {Path(file).name for file in (inspect.getfile(each), *get_relative_import_files(inspect.getfile(each)))}
-    for name, each in CLASSES.items()
-}
-AUTO_CLASSES: dict[str, str] = {
-    each._auto_class: f"{each.__module__.rpartition('.')[2]}.{name}"  # type: ignore[attr-defined]
-    for name, each in CLASSES.items()
+    name: {f"{module}.py", *(Path(file).name for file in get_relative_import_files(CODE / f"{module}.py"))}
+    for module, name in (reference.split(".") for reference in AUTO_CLASSES.values())
 }
 
 

@@ -324,7 +324,7 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
         options, weights = download(name)
     config, arrays = read_weights(Path(options), Path(weights))
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)
-    model.set_trainable()
+    model.freeze_bilm(model.config.freeze_bilm)
     return model
 
 

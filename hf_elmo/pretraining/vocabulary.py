@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from transformers.utils.logging import tqdm
 
-from ..modeling_elmo import bilm_linear
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import embedded_ids, read_vocabulary, require_list
 from ..utils.text import local_path
@@ -140,7 +139,7 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
     source = torch.where(rows < 0, old.unk_id, rows)
     bias, shared = head.bias[source], source == old.unk_id
     bias[shared] -= torch.log(shared.sum().to(bias.dtype))
-    model.lm_head = bilm_linear(head.in_features, len(new)).to(head.weight)
+    model.lm_head = nn.Linear(head.in_features, len(new)).to(head.weight)
     model.lm_head.weight.copy_(head.weight[source])
     model.lm_head.bias.copy_(bias)
     model.config.vocab_size = len(new)

@@ -29,7 +29,7 @@ def learning_rates(
     Args:
         model: with or without a head.
         arguments: with the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
-        bilm: learning rate of the character CNN and the biLM, if they are trained (`unfreeze_bilm`).
+        bilm: learning rate of the character CNN and the biLM, if they are trained (`freeze_bilm(False)`).
         mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
         word_vectors: learning rate of the word vectors.
 

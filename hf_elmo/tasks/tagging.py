@@ -169,7 +169,7 @@ class TaggingTask(Task):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.reads_pairs = self.model.indicator is not None
+        self.reads_pairs = self.model.classifier.indicator is not None
         if self.reads_pairs:
             self.reads = "pairs of a text and the index of its predicate's word"
 
@@ -201,7 +201,7 @@ class TaggingTask(Task):
         is_word = words_mask(self.model.config, inputs["attention_mask"].bool(), inputs["input_ids"])
         scores, inside = compact(output.logits, is_word)
         require_no_nan(scores[inside])
-        crf = self.model.crf
+        crf = self.model.classifier.crf
         probabilities = scores.double().softmax(2) if crf is None else crf(scores, inside, marginals=True)
         tags = probabilities.argmax(2) if crf is None else compact(output.tags, is_word)[0]
         chosen = probabilities.gather(2, tags.clamp(min=0)[:, :, None])[:, :, 0]

@@ -49,7 +49,8 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
 
 def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
     model = make("last")
-    model.elmo.scalar_mix.scalars.data[0, 1], model.output_mix.gamma.data[0] = 1.0, 2.5
+    head = model.classifier
+    head.scalar_mix.scalars.data[0, 1], head.output_mix.gamma.data[0] = 1.0, 2.5
     found = layer_weights(model)
     assert list(found) == ["input", "output"]
     assert found["input"][0] == pytest.approx(torch.softmax(torch.tensor([0.0, 1.0, 0.0]), 0).tolist())
@@ -65,7 +66,7 @@ def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
 def test_layer_weights_of_several_mixes_of_fixed_ones_and_of_adapters() -> None:
     assert list(layer_weights(ElmoModel(small_config(num_scalar_mixes=2)))) == ["input 1", "input 2"]
     assert layer_weights(ElmoModel(small_config(layer_weights=-1))) == {"input": ([0.0, 0.0, 1.0], 1.0)}
-    model = make("last")
-    torch.nn.init.constant_(model.output_mix.gamma, 2.0)
-    model.output_mix = torch.nn.ModuleDict({"default": model.output_mix})  # as PEFT's modules_to_save
+    model = make("last", num_scalar_mixes=2)
+    torch.nn.init.constant_(model.classifier.output_mix.gamma, 2.0)
+    model.classifier = torch.nn.ModuleDict({"default": model.classifier})  # as PEFT's modules_to_save
     assert {place: gamma for place, (_, gamma) in layer_weights(model).items()} == {"input": 1.0, "output": 2.0}

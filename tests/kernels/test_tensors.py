@@ -83,7 +83,7 @@ def test_a_model_in_use_follows_its_training(model: ElmoModel, tokenizer):
         return of.eval()(**batch).last_hidden_state
 
     before = vectors(model)
-    model.unfreeze_bilm()
+    model.freeze_bilm(False)
     optimizer = torch.optim.AdamW(model.train().parameters(), 0.1)
     model(**batch).last_hidden_state.square().sum().backward()
     optimizer.step()

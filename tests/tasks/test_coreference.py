@@ -99,7 +99,7 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
 def test_clusters_of_texts(tmp_path: Path) -> None:
     """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
     tokenizer, model = ElmoTokenizer(), make(coreference_spans_per_word=0.8)
-    torch.nn.init.constant_(model.pair_scorer.fine.output.bias, 99.0)  # so that some antecedents have more than 0
+    torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, 99.0)  # above 0
     save_checkpoint(tmp_path, model, tokenizer)
     words = [["Ann", "saw", "a", "dog", "."], ["She", "(", "Ann", "!", ")", "called", "it", "."], ["It", "came", "."]]
     for given in (model, tmp_path):
@@ -139,7 +139,7 @@ def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
         resolve(model, "Ann saw a dog .", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="document must be a list"):  # its words would be characters
         encode_document(tokenizer, [["a"], "She ran ."])
-    torch.nn.init.constant_(model.pair_scorer.fine.output.bias, torch.nan)
+    torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, torch.nan)
     with pytest.raises(ValueError, match="NaN"):
         resolve(model, ["Ann saw a dog .\nShe called it ."], tokenizer=tokenizer)
 

@@ -78,7 +78,7 @@ def expected_record(head: str, model: torch.nn.Module, tokenizer: ElmoTokenizer,
     if type(model) is TAGGER:
         scores = output.logits[:, 1:-1]
         is_word = torch.ones(scores.shape[:2], dtype=torch.bool)
-        scores = model.crf(scores, is_word, marginals=True) if model.crf else scores.softmax(2)
+        scores = model.classifier.crf(scores, is_word, marginals=True) if model.classifier.crf else scores.softmax(2)
         tags = scores.argmax(2)[0] if output.tags is None else output.tags[0, 1:-1]
         values = scores[0].gather(1, tags[:, None])[:, 0].tolist()
         names = [NAMES[tag] for tag in tags.tolist()]
@@ -281,7 +281,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_scores_that_are_nan_are_refused(tmp_path: Path, head: str) -> None:
     model_class, fields, *_ = HEADS[head]
     model = small_model(model_class, **fields)
-    torch.nn.init.constant_(model.elmo.scalar_mix.gamma, torch.nan)
+    torch.nn.init.constant_(model.head.scalar_mix.gamma, torch.nan)
     with pytest.raises(ValueError, match="NaN"):
         predict(model, TEXTS, tmp_path / "out.jsonl", tokenizer=ElmoTokenizer())
     assert not (tmp_path / "out.jsonl").exists()

@@ -138,7 +138,7 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
     given = {"max_length": max_length, "stride": stride}
     for shift in (-4.0, 4.0) if no_answer else (0.0,):
         if no_answer:
-            model.span.no_answer.bias.data.fill_(shift)
+            model.qa_outputs.span.no_answer.bias.data.fill_(shift)
         found = answer(model, QUESTIONS, passages, tokenizer=words, max_answer_words=4, batch_tokens=30, **given)
         for record, question, passage in zip(found, QUESTIONS, passages, strict=True):
             scores = best_by_loops(model, words, question, passage, 4, **given)
@@ -162,7 +162,7 @@ def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
     assert answer(model, [], [], tokenizer=words) == []
     save_checkpoint(tmp_path, model, words)
     assert answer(tmp_path, QUESTIONS[1], PASSAGES[0])["answer"] == one["answer"]
-    torch.nn.init.constant_(model.elmo.scalar_mix.gamma, torch.nan)
+    torch.nn.init.constant_(model.qa_outputs.scalar_mix.gamma, torch.nan)
     with pytest.raises(ValueError, match="NaN"):
         answer(model, "Who?", "He.", tokenizer=words)
 
