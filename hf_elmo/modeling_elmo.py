@@ -769,7 +769,7 @@ class ElmoModel(ElmoPreTrainedModel):
     ```"""
 
     _auto_class = "AutoModel"
-    packing_type: ClassVar[type] = Packing
+    packing_type: ClassVar[type[Any]] = Packing  # another one for exports
     __call__: Callable[..., "ElmoModelOutput"]
 
     def __init__(self, config: ElmoConfig) -> None:
