@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 from transformers import initialization as init
 
 from .configuration_elmo import (
@@ -20,7 +20,7 @@ from .configuration_elmo import (
     UNKNOWN_ID,
     ElmoConfig,
 )
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, State, expand, unpadded_mask
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, expand, unpadded_mask
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -140,9 +140,11 @@ class RaggedLSTM(nn.LSTM):
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
         if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
-            lengths = mask.sum(1).clamp(min=1).cpu()
-            packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-            return pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
+            packing = Packing.of(mask)
+            if not packing.batch_sizes:
+                return words.new_zeros(*mask.shape, 2 * self.hidden_size)
+            packed = PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes))
+            return packing.pad(super().forward(packed)[0].data)
         # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
         # The backward direction reads a row's words in reverse order, then its padding.
         steps = torch.arange(mask.shape[1], device=mask.device)
