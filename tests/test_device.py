@@ -90,7 +90,7 @@ def test_outputs_and_gradients_are_those_of_the_cpu(name):
 def test_what_a_step_of_both_directions_launches(device, gradients, most):
     model = small_model(hidden_dropout=0.0).to(GPU)
     model.freeze_bilm(not gradients)
-    word, launches = model.dummy_inputs["input_ids"][:1, 1:2], []
+    word, launches = batch_of(TOKENIZER, "no head")["input_ids"][:1, 1:2].to(GPU), []
     for words in (5, 15):
         before = device.launches
         with torch.set_grad_enabled(gradients):
