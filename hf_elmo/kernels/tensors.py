@@ -32,6 +32,7 @@ else:  # it imports this package
 Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]
 
+HOOKS = "forward", "forward_pre", "backward", "backward_pre"  # of a module
 WHOLE, EACH_ROW, SAMPLES = 1 << 16, 1 << 19, 64  # bytes, bytes, numbers
 
 
@@ -48,7 +49,9 @@ class CharacterWeights(NamedTuple):
     @classmethod
     def of(cls, encoder: nn.Module) -> CharacterWeights | None:
         """The parameters, or `None` if modules must be called (see [`is_plain`])."""
-        modules = [m for m in encoder.modules() if m is not encoder and type(m) is not nn.ModuleList]
+        modules = [encoder.embedding, *encoder.convolutions, *encoder.highways]
+        modules += [layer for highway in encoder.highways for layer in (highway.carry, highway.transform)]
+        modules += [layer for layer in (encoder.word_embedding, encoder.projection) if layer is not None]
         of_all = (getattr(nn.modules.module, f"_global_forward_{name}hooks", None) for name in ("", "pre_"))
         if any(of_all) or not all(map(is_plain, modules)):
             return None
@@ -65,11 +68,12 @@ class CharacterWeights(NamedTuple):
 def is_plain(module: nn.Module) -> bool:
     """Whether calling a part of an encoder only runs the `forward` of its class on its parameters, without hooks,
     offloading, adapters, parametrizations or quantization. Only then can they be used without calling the module."""
-    # Hooks of a module, and the `forward` with which accelerate replaces its own.
-    changed = any(value for name, value in vars(module).items() if "forward" in name or "backward" in name)
-    types = (type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in module.parameters(recurse=False))
-    known = type(module) in (nn.Embedding, nn.Conv1d, nn.Linear) or type(module).__name__ == "ElmoHighway"
-    return known and not changed and all(types)
+    own = vars(module)  # all modules are asked at each call, which public functions would make twice as long
+    if type(module) not in (nn.Embedding, nn.Conv1d, nn.Linear) and type(module).__name__ != "ElmoHighway":
+        return False
+    if "forward" in own or any(own.get(f"_{name}_hooks") for name in HOOKS):  # accelerate replaces `forward`
+        return False
+    return all(p is None or type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in own["_parameters"].values())
 
 
 def require_shapes(call: LstmCall) -> None:
