@@ -73,7 +73,8 @@ def is_plain(module: nn.Module) -> bool:
         return False
     if "forward" in own or any(own.get(f"_{name}_hooks") for name in HOOKS):  # accelerate replaces `forward`
         return False
-    return all(p is None or type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in own["_parameters"].values())
+    parameters = [p for p in own["_parameters"].values() if p is not None]
+    return all(type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in parameters)
 
 
 def require_shapes(call: LstmCall) -> None:
