@@ -87,11 +87,8 @@ def test_the_commands_of_the_pages_are_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["embed", "--poling", "mean", "a", "b"], "--poling"),
-        (["next", "a", "b"], "b"),
-        *((["embed", "a", "b.npz", option], option.split("=")[0]) for option in ("--workers=0", "--batch-tokens=-5")),
+        (["embed", "a", "b.npz", "--workers=0"], "--workers"),
         (["convert", "a", "b", "--word-splitting", "moses"], "--word-splitting"),
-        (["env", "--dtype", "int8"], "--dtype"),
         (["pretrain", "out", "text", "--set", "seed"], "seed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -159,12 +156,9 @@ def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, caps
 
 
 MISSING = {
-    "export, model": ["export", "out", "--model", "./missing"],
     "embed, input": ["embed", "missing.txt", "new/out.npz"],
     "neighbors, corpus": ["neighbors", "A word.", "word", "missing.txt"],
-    "vocab, text": ["vocab", "out.txt", "missing/*.txt"],
     "pretrain, held-out text": ["pretrain", "out", "text.txt", "--held-out", "missing.txt"],
-    "perplexity, model": ["perplexity", "text.txt", "--model", "/missing/model"],
     "convert, source": ["convert", "missing.json", "missing.hdf5", "out"],
     "predict, model": ["predict", "text.txt", "out.jsonl", "--model", "./missing"],
 }

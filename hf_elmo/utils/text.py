@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -91,7 +90,8 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
 
 @contextmanager
 def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`.
+    """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`. A pipe, such as that of a
+    shell's `<(zcat x)`, can be read once.
 
     Raises:
         ValueError: the compressed data end too early, as after an interrupted download, or are damaged.
@@ -101,21 +101,12 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
     by_fsspec = None if by_pyarrow else compression
     try:
-        with open(name, "rb") if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
+        with open(name, "rb") if Path(name).is_fifo() else fsspec.open(name, "rb", compression=by_fsspec) as file:
             yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
     except (EOFError, LZMAError, OSError, ZlibError) as error:
         if compression is None or getattr(error, "errno", None):
             raise
         raise ValueError(f"{name} is incomplete or damaged ({error}): fetch it again") from error
-
-
-def is_pipe(path: str | os.PathLike) -> bool:
-    """Whether a path is a pipe, such as that of a shell's `<(zcat x)`, or a device: it can be read once."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # no such file, or an address
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
@@ -444,7 +435,7 @@ def rows_of(inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = Fa
     because they can be read only once."""
     if isinstance(inputs, (str, os.PathLike)):
         is_input = str(inputs) == "-"
-        if not is_input and not is_pipe(inputs):
+        if not is_input and not Path(inputs).is_fifo():
             return RowSource(inputs, **reading)
         path = folder / ("standard_input" if is_input else Path(inputs).name)
         with nullcontext(sys.stdin.buffer) if is_input else open(inputs, "rb") as source, open(path, "wb") as file:
