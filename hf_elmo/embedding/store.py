@@ -96,12 +96,11 @@ def write_vectors(
             _write_hdf5(path, arrays, index, text)
 
 
-def _numbers(table: pyarrow.Table) -> pyarrow.Array:
-    """All numbers of the vectors of a shard."""
-    values = table["embedding"].chunk(0)
-    while not pyarrow.types.is_floating(values.type):
-        values = values.values
-    return values
+def _numbers(vectors: pyarrow.Array) -> np.ndarray:
+    """All numbers of a column of vectors, a view."""
+    while not pyarrow.types.is_floating(vectors.type):
+        vectors = vectors.flatten()
+    return vectors.to_numpy()
 
 
 def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -109,16 +108,15 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
     and have no names, one array `embeddings`."""
     named, pooled = False, np.zeros((0, *layout.shape(0)), layout.dtype)
     for table in tables:
-        values = _numbers(table)
-        counts = pyarrow.compute.list_value_length(table["words"]).to_numpy()
-        arrays = layout.split(values.to_numpy(), counts.tolist())
+        values = _numbers(table["embedding"].chunk(0))
+        arrays = layout.split(values, pyarrow.compute.list_value_length(table["words"]).to_pylist())
         named = "id" in table.column_names
         if named or not layout.pooled:
             yield from zip(map(str, table["id" if named else "row"].to_pylist()), arrays, strict=True)
         else:
             pooled = pooled if len(pooled) else make_array((rows, *layout.shape(0)), layout.dtype, folder)
             first = table["row"][0].as_py()
-            pooled[first : first + len(arrays)] = values.to_numpy().reshape(-1, *layout.shape(0))
+            pooled[first : first + len(arrays)] = values.reshape(-1, *layout.shape(0))
     if layout.pooled and not named:
         yield "embeddings", pooled
 
@@ -168,10 +166,8 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
 def _read_rows(path: str | os.PathLike, layout: RowLayout) -> Iterator[list[StoredRow]]:
     with pyarrow.parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS_READ, columns=["row", "words", "embedding"]):
-            words, vectors = batch["words"].to_pylist(), batch["embedding"]
-            while not pyarrow.types.is_floating(vectors.type):
-                vectors = vectors.flatten()
-            arrays = layout.split(vectors.to_numpy(), map(len, words))
+            words = batch["words"].to_pylist()
+            arrays = layout.split(_numbers(batch["embedding"]), map(len, words))
             yield list(zip(batch["row"].to_pylist(), words, arrays, strict=True))
 
 
@@ -208,7 +204,7 @@ def _write_text(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) 
         for table in tables:
             words = table["words"].to_pylist()
             counts = [1 if layout.pooled else len(row) for row in words]
-            arrays = layout.split(_numbers(table).to_numpy(), map(len, words))
+            arrays = layout.split(_numbers(table["embedding"].chunk(0)), map(len, words))
             for row, count, array in zip(words, counts, arrays, strict=True):
                 vectors = array.reshape(layout.layers or 1, count, layout.size).swapaxes(0, 1).astype(np.float32)
                 numbers = pyarrow.array(vectors.ravel()).cast(pyarrow.string())
