@@ -102,17 +102,21 @@ def write_checkpoint(prefix: Path, variables: dict[str, np.ndarray]) -> None:
 
 
 def write_training(folder: Path, name: str = "projection", step: int = 70) -> Path:
-    """A training's folder."""
+    """A training's folder. In the vocabulary, as bilm-tf reads it, a byte order mark is no part of a word, and the line
+    `!!!MAXTERMID` is no word."""
     options = training_options(name)
     write_lines(folder / "options.json", [json.dumps(options)])
-    write_lines(folder / "vocab.txt", WORDS)
+    lines = [*WORDS[:3], "!!!MAXTERMID", *WORDS[3:]]
+    (folder / "vocab.txt").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
     write_checkpoint(folder / f"model.ckpt-{step}", make_variables(options))
     return folder
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_logits_are_those_of_an_independent_computation(name: str, tmp_path: Path) -> None:
-    out = convert(write_training(tmp_path / "training", name), tmp_path / "out")
+    folder = write_training(tmp_path / "training", name)
+    given = [folder] if name == "projection" else [folder / "model.ckpt-70.index", folder / "vocab.txt"]
+    out = convert(*given, tmp_path / "out")
     config = require_logits(out, training_options(name), tmp_path / "reference").config
     assert (config.vocab_size, config.num_sampled, config.hidden_dropout) == (len(WORDS), 5, 0.1)
     record = json.loads((out / "conversion.json").read_text())
@@ -143,15 +147,6 @@ def test_a_vocabulary_that_is_not_the_softmaxs(tmp_path: Path) -> None:
     (folder / "vocab.txt").unlink()
     with pytest.raises(FileNotFoundError, match="vocab"):
         convert(folder, tmp_path / "out")
-
-
-def test_a_vocabulary_as_bilm_tf_reads_it(tmp_path: Path) -> None:
-    """A byte order mark is no part of `<S>`, and the line `!!!MAXTERMID` is no word."""
-    folder = write_training(tmp_path / "training")
-    lines = [*WORDS[:3], "!!!MAXTERMID", *WORDS[3:]]
-    (folder / "words").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
-    out = convert(folder / "model.ckpt-70.index", folder / "words", tmp_path / "out")
-    require_logits(out, training_options("projection"), tmp_path / "reference")
 
 
 SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
