@@ -8,6 +8,7 @@ import typer
 from sphinx.application import Sphinx
 from typer.testing import CliRunner
 
+import hf_elmo
 from hf_elmo.configuration_elmo import VERSION
 from hf_elmo_cli import app as hf_elmo_app
 
@@ -20,6 +21,12 @@ with (DOCS / "reference" / "commands.txt").open("w") as file:
     for name in typer.main.get_command(hf_elmo_app).commands:
         printed = CliRunner().invoke(hf_elmo_app, [name, "--help"], prog_name="hf-elmo", terminal_width=96).output
         print(f"## hf-elmo {name}\n\n```text\n{printed}```\n", file=file)
+
+# The page of the models includes this file: the heads.
+with (DOCS / "reference" / "heads.txt").open("w") as file:
+    for model in hf_elmo.MODELS.values():
+        if model not in ("modeling_elmo.ElmoModel", "modeling_pretraining_elmo.ElmoForPreTraining"):
+            print(f".. autoclass:: hf_elmo.{model.split('.')[1]}\n   :members: forward\n", file=file)
 
 project = "hf_elmo"
 author = "The hf_elmo authors"

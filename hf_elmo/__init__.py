@@ -1,5 +1,8 @@
 """ELMo (Peters et al. 2018) for the Hugging Face libraries."""
 
+import re
+from pathlib import Path
+
 import lazy_loader
 import transformers
 from transformers.utils import is_torch_available
@@ -11,6 +14,15 @@ __version__ = VERSION
 
 # `__init__.pyi` lists the names. Importing a model class takes seconds, so each name is imported when first used.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+# The model class that each Auto class loads, in the words of `auto_map` in config.json. A head for which transformers
+# has no Auto class is named as if it had one.
+MODELS = {
+    f"AutoModel{kind.removeprefix('Model')}": f"{module}.Elmo{kind}"
+    for module, kind in re.findall(
+        r"^from \.(modeling_\w+) import Elmo(Model|For\w+) as", Path(__file__).with_suffix(".pyi").read_text(), re.M
+    )
+}
 
 
 class _Imported(type):
@@ -29,6 +41,7 @@ class _Imported(type):
 transformers.AutoConfig.register("elmo", ElmoConfig)
 transformers.AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
 if is_torch_available():  # without PyTorch, only the tokenizer is used (with ONNX Runtime)
-    for _head in ("", "ForPreTraining", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"):
-        _class = _Imported(f"Elmo{_head or 'Model'}", (), {"config_class": ElmoConfig, "__module__": __name__})
-        getattr(transformers, f"AutoModel{_head}").register(ElmoConfig, _class)
+    for _auto_class, _model in MODELS.items():
+        if hasattr(transformers, _auto_class):
+            _fields = {"config_class": ElmoConfig, "__module__": __name__}
+            getattr(transformers, _auto_class).register(ElmoConfig, _Imported(_model.split(".")[1], (), _fields))

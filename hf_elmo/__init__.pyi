@@ -56,3 +56,4 @@ from .tasks.word_vectors import read_word_vectors as read_word_vectors
 from .tokenization_elmo import ElmoTokenizer as ElmoTokenizer
 
 __version__: str
+MODELS: dict[str, str]

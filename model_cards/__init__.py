@@ -5,6 +5,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
+import transformers
 from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import StrictUndefined, Template
 
@@ -12,12 +13,6 @@ _FOLDER = files(__name__)
 _TEMPLATE = Template(_FOLDER.joinpath("template.md").read_text(encoding="utf-8"))
 EXAMPLES = ("A sentence .", "And another .")
 QUESTIONS = ("Of what kind ?", "And the second ?")
-# The Hub's task and the Auto class of each head.
-HEADS = {
-    "ElmoForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
-    "ElmoForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
-    "ElmoForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
-}
 # The largest difference from the output of each format's own code, in float32; README.md names the tests.
 PARITY = {
     "AllenNLP's format": "every layer within 1.4e-6 of AllenNLP 2.10.1, over sentences in many scripts",
@@ -52,7 +47,10 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
             the source) and `left_behind` (names and shapes of the source's tensors that project the vectors).
     """
     architecture = (fields["config"].architectures or [""])[0]
-    task, fields["auto"] = HEADS.get(architecture, ("feature-extraction", "AutoModel"))
+    task, fields["auto"] = "feature-extraction", "AutoModel"
+    if architecture.startswith("ElmoFor") and hasattr(transformers, head := architecture.replace("Elmo", "AutoModel")):
+        kind = re.sub(r"(?<=\w)(?=[A-Z])", "-", architecture.removeprefix("ElmoFor")).lower()
+        task, fields["auto"] = kind.replace("sequence", "text"), head
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": task}
     metadata["tags"] = ["elmo", "bilm", "character-level" if fields["config"].char_filters else "word-level"]
     if about is not None:

@@ -27,6 +27,7 @@ from transformers.models.auto import modeling_auto
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoTokenizer
+from tests import heads
 from tests.factories import TINY
 
 # transformers looks for a folder of this name.
@@ -117,6 +118,10 @@ CASES = {
     "Coreference": ("ElmoForCoreferenceResolution", SPEAKERS, CLUSTERS, GENRES, RESOLVER),
     "LanguageModels": ("ElmoForPreTraining", {}, NEIGHBORS, {}, LANGUAGE_MODEL),
 }
+for head, (model_class, head_fields) in heads.HEADS.items():  # a new one has the fields and labels of all tests
+    if model_class.__name__ not in [name for name, *_ in CASES.values()]:
+        head_labels = heads.labels_of(heads.batch_of(ElmoTokenizer("whitespace"), head, rows=slice(BATCH)))
+        CASES[model_class.__name__] = model_class.__name__, head_fields, head_labels, {}, {}
 ROWS = {"ElmoForQuestionAnswering": "<w><ww>", "ElmoForCoreferenceResolution": "<wwwww>"}
 
 
@@ -131,7 +136,7 @@ class ModelTester:
 
     def get_config(self) -> ElmoConfig:
         # Unfrozen, because the mixin wants a gradient for every parameter.
-        return ElmoConfig(**TINY, **self.fields, vocab_size=VOCABULARY, num_labels=3, freeze_bilm=False)
+        return ElmoConfig(**{**TINY, "num_labels": 3, **self.fields}, vocab_size=VOCABULARY, freeze_bilm=False)
 
     def prepare_config_and_inputs_for_common(self) -> tuple[ElmoConfig, dict[str, torch.Tensor]]:
         input_ids = torch.full((BATCH, WORDS, 50), 261)

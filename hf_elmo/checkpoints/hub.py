@@ -12,6 +12,8 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
 from transformers.dynamic_module_utils import get_relative_import_files
 
+import hf_elmo
+
 from ..configuration_elmo import VERSION, ElmoConfig
 from ..model_cards import make_card
 from ..modeling_tagging_elmo import ElmoForTokenClassification
@@ -26,16 +28,8 @@ PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training argume
 
 CODE = Path(__file__).parents[1]
 # The class that each Auto class loads, in the words of `auto_map`, and the source files of each class.
-AUTO_CLASSES = {
-    "AutoConfig": "configuration_elmo.ElmoConfig",
-    "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
-    "AutoModel": "modeling_elmo.ElmoModel",
-    "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
-    "AutoModelForSequenceClassification": "modeling_classification_elmo.ElmoForSequenceClassification",
-    "AutoModelForTokenClassification": "modeling_tagging_elmo.ElmoForTokenClassification",
-    "AutoModelForQuestionAnswering": "modeling_question_answering_elmo.ElmoForQuestionAnswering",
-    "AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution",
-}
+AUTO_CLASSES = {"AutoConfig": "configuration_elmo.ElmoConfig", "AutoTokenizer": "tokenization_elmo.ElmoTokenizer"}
+AUTO_CLASSES |= hf_elmo.MODELS
 FILES = {
     name: {f"{module}.py", *(Path(file).name for file in get_relative_import_files(CODE / f"{module}.py"))}
     for module, name in (reference.split(".") for reference in AUTO_CLASSES.values())

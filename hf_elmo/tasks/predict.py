@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -13,29 +14,23 @@ from typing import Any, Literal
 import pyarrow
 import torch
 
+import hf_elmo
+
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..embedding.jobs import cut, progress_bar, require_free, require_positive, run
-from ..modeling_classification_elmo import ElmoForSequenceClassification
-from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_heads_elmo import ElmoTaskModel
-from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
-from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.text import Pair, Row, local_path, rows_of
-from .classification import ClassificationTask
-from .coreference import CoreferenceTask
-from .question_answering import QuestionAnsweringTask
-from .tagging import TaggingTask
 from .task import Record, Task, load_head
 
-# The task of each class of models; the classes of remote code have the same names.
-TASKS: dict[type, type[Task]] = {
-    ElmoForSequenceClassification: ClassificationTask,
-    ElmoForTokenClassification: TaggingTask,
-    ElmoForQuestionAnswering: QuestionAnsweringTask,
-    ElmoForCoreferenceResolution: CoreferenceTask,
-}
+# The task of each head: that of modeling_tagging_elmo.py is `TaggingTask` in tagging.py. The keys are names of classes,
+# because those of remote code have the same names.
+TASKS: dict[str, type[Task]] = {}
+for _module, _head in (model.split(".") for model in hf_elmo.MODELS.values()):
+    _task = _module.removeprefix("modeling_").removesuffix("_elmo")
+    if _head not in ("ElmoModel", "ElmoForPreTraining"):
+        TASKS[_head] = getattr(import_module(f".{_task}", __package__), f"{_task.title().replace('_', '')}Task")
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,7 @@ def predict(
 
 def task_of(model: ElmoTaskModel) -> type[Task]:
     """The task of a model; also of one of a subclass, or of a class of remote code."""
-    names = {kind.__name__ for kind in type(model).__mro__}
-    return next(task for head, task in TASKS.items() if head.__name__ in names)
+    return next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)
 
 
 def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:

@@ -114,7 +114,7 @@ def test_files(tmp_path: Path, capsys, head: str) -> None:
     write_lines(source, (json.dumps({"one": row[0], "two": row[1]} if pairs else {"one": row}) for row in rows))
     columns = ["--text-column", "one", *(["--text-pair-column", "two"] if pairs else [])]
     expected = predict(folder, rows, device="cpu")
-    task = TASKS[HEADS[head][0]]
+    task = TASKS[HEADS[head][0].__name__]
     for ending in task.endings:
         output = tmp_path / f"out{ending}"
         assert main(["predict", "--model", str(folder), str(source), str(output), "--device", "cpu", *columns]) == 0
@@ -137,7 +137,7 @@ LINES = [
 
 @pytest.mark.parametrize(("head", "record", "lines"), LINES)
 def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
-    assert TASKS[head].write(record) == lines
+    assert TASKS[head.__name__].write(record) == lines
 
 
 @pytest.mark.parametrize(
