@@ -24,7 +24,6 @@ from .modeling_elmo import ElmoPreTrainedModel as ElmoPreTrainedModel
 from .modeling_pretraining_elmo import ElmoForPreTraining as ElmoForPreTraining
 from .modeling_pretraining_elmo import neighbor_labels as neighbor_labels
 from .modeling_question_answering_elmo import ElmoForQuestionAnswering as ElmoForQuestionAnswering
-from .modeling_regression_elmo import ElmoForRegression as ElmoForRegression
 from .modeling_tagging_elmo import ElmoForTokenClassification as ElmoForTokenClassification
 from .pipeline_elmo import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
 from .pretraining.perplexity import perplexity as perplexity

@@ -9,7 +9,6 @@ from hf_elmo import (
     ElmoForCoreferenceResolution,
     ElmoForPreTraining,
     ElmoForQuestionAnswering,
-    ElmoForRegression,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -63,7 +62,6 @@ HEADS = {
     "roles": (ElmoForTokenClassification, {**TAGS, **ROLES, "tagging_scheme": "IOB2"}),
     "answers": (ElmoForQuestionAnswering, {"encoder_hidden_size": 5}),
     "no answer": (ElmoForQuestionAnswering, {**FLOW, **TWICE, "allow_no_answer": True, "encoder_num_layers": 2}),
-    "two numbers": (ElmoForRegression, {"num_labels": 2}),
     "resolver": (ElmoForCoreferenceResolution, {**RESOLVER, "coreference_refinements": 0}),
     "resolver 2018": (ElmoForCoreferenceResolution, {**RESOLVER, **BILSTM, **FEATURES, "coreference_refinements": 2}),
 }
@@ -112,8 +110,6 @@ def batch_of(
         return {**batch, "start_positions": STARTS[rows], "end_positions": ENDS[rows]}
     if model_class is ElmoForSequenceClassification:
         return {**batch, "labels": torch.tensor([2, 0, 1, 1])[rows]}
-    if model_class is ElmoForRegression:
-        return {**batch, "labels": torch.tensor([[2.5, -1.0], [0.0, 3.0], [1.0, 0.5], [-2.0, 1.5]])[rows]}
     if "tagging_indicator_size" in fields:  # the second word is the predicate, or the only one
         place = word_positions(batch).cumsum(1)
         predicate = place == place.amax(1, keepdim=True).clamp(max=2)
