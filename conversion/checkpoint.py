@@ -1,6 +1,5 @@
 """Writes a model as a checkpoint folder: as a whole or not at all, and compared with its source."""
 
-import gzip
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ from hf_elmo.model_cards import make_card
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
-from hf_elmo.utils.text import local_path
+from hf_elmo.utils.text import local_path, open_file
 
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.
 SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
@@ -105,7 +104,7 @@ def write_checkpoint(
         content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
         (folder / "conversion.json").write_text(content, encoding="utf-8")
         if source.vocabulary is not None and tokenizer.vocabulary is None:
-            with (gzip.open if source.vocabulary.suffix == ".gz" else open)(source.vocabulary, "rb") as words:
+            with open_file(source.vocabulary) as words:
                 (folder / "softmax_vocab.txt").write_bytes(words.read())
         card.save(folder / "README.md")
         written = type(model).from_pretrained(folder, dtype="auto").state_dict()

@@ -14,9 +14,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.checkpoints.hub import FILES
+from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
-from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
