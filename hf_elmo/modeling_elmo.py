@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .configuration_elmo import WORD_PADDING_ID, ElmoConfig
@@ -476,10 +477,23 @@ class ElmoLSTMLayer(nn.Module):
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
 
+class ElmoRecurrence(GradientCheckpointingLayer):
+    """[`bilstm_layer`], which transformers makes a checkpoint of if asked. (A reentrant checkpoint computes no
+    gradient for nested tensors, so the state is two arguments.)"""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.clips = config.cell_clip, config.proj_clip
+
+    def forward(
+        self, inputs: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence[LstmWeights]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        outputs, state = bilstm_layer(inputs, batch_sizes, (hidden, cell), weights, *self.clips)
+        return outputs, *state
+
+
 class ElmoBiLM(nn.Module):
     """A forward and a backward stack of LSTM layers, which share no parameters."""
-
-    gradient_checkpointing = False  # transformers sets it, and `_gradient_checkpointing_func`
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -487,7 +501,7 @@ class ElmoBiLM(nn.Module):
         self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections = config.use_skip_connections
-        self.clips = config.cell_clip, config.proj_clip
+        self.recurrences = nn.ModuleList(ElmoRecurrence(config) for _ in range(config.num_hidden_layers))
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
         starts = [torch.zeros(config.num_hidden_layers, 2, size) for size in (self.hidden_size, self.cell_size)]
         self.initial_hidden, self.initial_cell = map(nn.Parameter, starts) if config.settled_start else (None, None)
@@ -548,18 +562,8 @@ class ElmoBiLM(nn.Module):
         outputs, after = [], []
         for index, layers in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
-            weights = [layer(x) for layer in layers]
-
-            # A reentrant checkpoint computes no gradient for nested tensors, so the state is two arguments.
-            def run(x: Tensor, hidden: Tensor, cell: Tensor, weights: Sequence[LstmWeights] = weights) -> tuple:
-                output, layer_state = bilstm_layer(x, batch_sizes, (hidden, cell), weights, *self.clips)
-                return output, *layer_state
-
-            arguments = x, state[0][index], state[1][index]
-            if self.gradient_checkpointing and self.training:
-                output, *layer_state = self._gradient_checkpointing_func(run, *arguments)
-            else:
-                output, *layer_state = run(*arguments)
+            before, weights = (state[0][index], state[1][index]), [layer(x) for layer in layers]
+            output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights)
             # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
