@@ -174,6 +174,7 @@ SENTENCES = {
     "a.conllu.gz": CONLLU,
     "a.conll": ["# newdoc\n\n#\thttp://a.b\n1\tHe\tO\n3\tran\tO\n", ["He", "ran"]],
     "comments.iob2": ["# id 1\ta=b\nHe _ _ O\n#a note\n\n# id 2\ta=b\n\n# _ _ O\n1 _ _ O\n", ["He"], ["#", "1"]],
+    "offsets.conll": ["He 0 2 O\nran 3 6 O\n", ["He", "ran"]],
     "one column.conll": ["He\n#\n\n7\n", ["He", "#"], ["7"]],
     "a.v4_gold_conll": [CONLL2012, ["He", "ran"]],
 }

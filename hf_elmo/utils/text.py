@@ -187,7 +187,9 @@ def _word_column(sentence: list[list[str]]) -> int:
     numbers = [columns[0] for columns in sentence if len(columns) > 1 and not NO_WORD_ID.fullmatch(columns[0])]
     if numbers[:1] in (["0"], ["1"]) and all(map(str.isdecimal, numbers)):
         return 1
-    return 3 if all(len(columns) > 3 and "".join(columns[1:3]).isdecimal() for columns in sentence) else 0
+    places = ((columns[1:3], str(place)) for place, columns in enumerate(sentence) if len(columns) > 3)
+    is_2012 = [part.isdecimal() and number == place for (part, number), place in places]
+    return 3 if len(is_2012) == len(sentence) and all(is_2012) else 0
 
 
 class NamedRow(list):
