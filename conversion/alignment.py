@@ -61,7 +61,8 @@ def add_alignment(source: Source, path: Path, layer: int | None) -> None:
     names = [f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")]
     allowed = [np.ndarray, np.dtype, *map(type, dtypes), *((rebuild, name) for name in names)]
     with torch.serialization.safe_globals(allowed):
-        matrix = np.asarray(np.load(path) if path.suffix == ".npy" else torch.load(path, weights_only=True))
+        matrix = np.load(path) if path.suffix == ".npy" else torch.load(path, "cpu", weights_only=True)
+    matrix = np.asarray(matrix)
     size, layers = source.config.hidden_size, source.config.num_hidden_layers + 1
     if matrix.shape != (size, size):
         raise ValueError(f"{path} has the shape {list(matrix.shape)}, but must have the shape {[size, size]}.")
