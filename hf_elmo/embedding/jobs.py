@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import cycle, islice
 from multiprocessing import get_context, parent_process
@@ -199,7 +199,8 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
         if is_ours and not any(folder.glob("*.arrow")):
             for name in (MANIFEST, LOCK):
                 (folder / name).unlink(missing_ok=True)
-            folder.rmdir()
+            with suppress(OSError):  # files of others may be in it
+                folder.rmdir()
 
 
 @contextmanager
@@ -250,7 +251,8 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
         yield compute_here
         return
     file, threads, context = folder / ".job.pt", max(1, torch.get_num_threads() // workers), get_context("spawn")
-    torch.save(job, file)
+    with _written(file) as draft:
+        torch.save(job, draft)
     devices = context.SimpleQueue()
     for device in devices_of_workers(next(job.model.parameters()).device, workers):
         devices.put(device)
