@@ -5,25 +5,11 @@ from pathlib import Path
 import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-from hf_elmo import (
-    ElmoForSequenceClassification,
-    ElmoTokenizer,
-    learning_rates,
-)
-from tests.factories import SENTENCES, small_model
+from hf_elmo import ElmoTokenizer, learning_rates
+from tests import heads
+from tests.factories import SENTENCES
 
-FIELDS = {
-    "encoder_type": "bilstm",
-    "encoder_hidden_size": 7,
-    "elmo_at_output": True,
-    "word_vectors_vocab_size": 5,
-    "word_vectors_size": 4,
-    "freeze_bilm": False,
-}
-
-
-def make(**changes: object) -> ElmoForSequenceClassification:
-    return small_model(ElmoForSequenceClassification, **{**FIELDS, **changes})
+TRAINED = {**heads.VECTORS, "freeze_bilm": False}
 
 
 def part(name: str) -> str:
@@ -33,7 +19,7 @@ def part(name: str) -> str:
 
 
 def test_trainer_uses_the_rates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    model, tokenizer.words = make(), ["a", "The"]
+    model, tokenizer.words = heads.make("last", **TRAINED), heads.WORDS
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     rows = [{**tokenizer(text), "label": number % 2} for number, text in enumerate(SENTENCES)]
     settings = TrainingArguments(tmp_path, optim="sgd", max_steps=1, learning_rate=0.5, report_to=[], use_cpu=True)
@@ -45,7 +31,7 @@ def test_trainer_uses_the_rates(tmp_path: Path, tokenizer: ElmoTokenizer) -> Non
 
 def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:
     """Also where the head is a part of another network."""
-    model = torch.nn.ModuleDict({"tagger": make(), "more": torch.nn.Linear(2, 2)})
+    model = torch.nn.ModuleDict({"tagger": heads.make("last", **TRAINED), "more": torch.nn.Linear(2, 2)})
     rates = {"bilm": 1e-4, "mix": 0.01, "word_vectors": 0.1}
     settings = TrainingArguments(weight_decay=0.3, learning_rate=0.5, use_cpu=True)
     optimizer, options = learning_rates(model, settings, **rates)
