@@ -251,6 +251,7 @@ def test_a_checkpoint_and_its_auto_class(tmp_path: Path, tokenizer: ElmoTokenize
     auto_class = getattr(transformers, type(model)._auto_class, type(model))  # transformers has none for coreference
     loaded = auto_class.from_pretrained(tmp_path)
     assert type(loaded) is type(model)
+    assert getattr(loaded, "num_labels", None) == (loaded.config.num_labels if head in HEADS else None)
     assert_same_outputs(loaded.state_dict(), model.state_dict())
     assert_same_outputs(loaded(**batch), model(**batch))
 
