@@ -503,8 +503,10 @@ class ElmoBiLM(nn.Module):
         self.use_skip_connections = config.use_skip_connections
         self.recurrences = nn.ModuleList(ElmoRecurrence(config) for _ in range(config.num_hidden_layers))
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
-        starts = [torch.zeros(config.num_hidden_layers, 2, size) for size in (self.hidden_size, self.cell_size)]
-        self.initial_hidden, self.initial_cell = map(nn.Parameter, starts) if config.settled_start else (None, None)
+        self.initial_hidden = self.initial_cell = None
+        if config.settled_start:
+            self.initial_hidden = nn.Parameter(torch.zeros(config.num_hidden_layers, 2, self.hidden_size))
+            self.initial_cell = nn.Parameter(torch.zeros(config.num_hidden_layers, 2, self.cell_size))
 
     def train(self, mode: bool = True) -> "ElmoBiLM":
         """As in PyTorch, but a frozen biLM stays in evaluation mode, without dropout."""
@@ -550,8 +552,8 @@ class ElmoBiLM(nn.Module):
         state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
         if self.initial_hidden is None:
             return state
-        starts = self.initial_hidden, self.initial_cell
-        return tuple(zeros + start[:, :, None].to(zeros) for zeros, start in zip(state, starts, strict=True))
+        stored = self.initial_hidden, self.initial_cell
+        return tuple(zeros + start[:, :, None].to(zeros) for zeros, start in zip(state, stored, strict=True))
 
     def _run(
         self, stacks: Sequence[nn.ModuleList], x: Tensor, batch_sizes: Sequence[int], state: State

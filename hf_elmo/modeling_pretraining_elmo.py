@@ -269,12 +269,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 offloading or a hook.
         """
         refuse_unknown(kwargs)
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
         packing, hidden_states = Packing.of(mask), None
         layers, state = self._read(inputs, packing, state, backward_input_ids)
-        if wanted:  # use the returned tensors, so that they get gradients
+        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+            # Go on with the returned tensors: `retain_grad` would give them no gradient.
             hidden_states = tuple(packing.pad(layer) for layer in layers)
             layers = [packing.pack(layer) for layer in hidden_states]
         directions = layers[-1].chunk(2, dim=1)

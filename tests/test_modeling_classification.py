@@ -108,13 +108,6 @@ def test_labels_are_not_rounded_to_the_type_of_the_logits(dtype: torch.dtype) ->
     assert far.item() == 1600.0
 
 
-def test_another_loss_function(inputs: dict) -> None:
-    model = make()
-    model.loss_function = lambda labels, logits, config, num_items_in_batch=None: logits.sum()
-    output = model(**inputs, labels=torch.tensor([2, 0, 1, 2]))
-    assert output.loss == output.logits.sum()
-
-
 MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
 HEAD = {f"classifier.{name}" for name in (*MIX, "out_proj.weight", "out_proj.bias")}
 

@@ -126,14 +126,3 @@ def test_an_answer_outside_of_the_passage(tokenizer: ElmoTokenizer, row: int, st
     batch["start_positions"][row], batch["end_positions"][row] = start, end
     with pytest.raises(ValueError, match="start_positions"):
         make()(**batch)
-
-
-def test_a_passage_without_words_changes_no_other(tokenizer: ElmoTokenizer) -> None:
-    batch = tokenizer(["", "who ran", ""], ["a b", "", ""], padding=True, return_tensors="pt")
-    model = make("no answer", classifier_dropout=0.0)
-    positions = torch.tensor([4, 0, -100])
-    output = model(**batch, start_positions=positions, end_positions=positions)
-    output.loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
-    alone = model(**tokenizer("", "a b", return_tensors="pt"))
-    torch.testing.assert_close(output.start_logits[0], alone.start_logits[0], atol=1e-6, rtol=0)
