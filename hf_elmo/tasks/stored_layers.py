@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, DataCollatorWithPadding
 
 from .. import __version__
+from ..checkpoints.fingerprints import model_fingerprint
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
@@ -73,7 +74,8 @@ def store_layers(
     features["bilm_layers"] = Array3D(shape, STORED_TYPES[dtype])
     features["length"] = Value("int64")
     features["special_tokens_mask"] = Sequence(Value("int8"))
-    fingerprint = _fingerprint(model, dataset, dtype)
+    parts = __version__, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
+    fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model):
         stored = dataset.map(
@@ -117,19 +119,6 @@ def _compute(
         "length": lengths,
         "special_tokens_mask": [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows],
     }
-
-
-def _fingerprint(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> str:
-    """A hash of all that the layers depend on: the data, the biLM's weights and configuration, the precision."""
-    config = model.config.to_dict()
-    fields = "cell_clip", "proj_clip", "use_skip_connections", "char_activation"
-    settings = [__version__, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs]
-    digest = hashlib.sha256(repr([*settings, *(config[field] for field in fields)]).encode())
-    for name, weight in model.elmo.state_dict().items():
-        if not name.startswith("scalar_mix."):
-            digest.update(f"{name} {list(weight.shape)}".encode())
-            digest.update(weight.cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:32]
 
 
 def begin_of(model: ElmoTaskModel | None, tokenizer: ElmoTokenizer) -> Tensor | None:
