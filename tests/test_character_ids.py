@@ -31,9 +31,7 @@ def boundary_ids(character: int, length: int = 50) -> list[int]:
 @example(["<S>", "</S>", "<UNK>", "<pad>"], 50)
 def test_any_string_is_numbered_as_defined(words: list[str], length: int) -> None:
     ids, expected = words_to_character_ids(words, length), [expected_ids(word, length) for word in words]
-    assert ids.dtype == np.int64
-    assert ids.shape == (len(words), length)
-    assert ids.tolist() == expected
+    assert (ids.dtype, ids.shape, ids.tolist()) == (np.int64, (len(words), length), expected)
     if words:
         rows = ElmoTokenizer(max_word_length=length)(words, is_split_into_words=True)["input_ids"]
         assert rows == [boundary_ids(BEGIN_SENTENCE, length), *expected, boundary_ids(END_SENTENCE, length)]

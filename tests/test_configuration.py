@@ -39,12 +39,13 @@ def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict)
         assert {name: getattr(config, name) for name in derived} == derived
 
 
-@pytest.mark.parametrize(("field", "value"), [("tagging_scheme", "IOB"), ("cell_size", "many")])
-def test_an_unknown_choice_or_type_is_an_error_when_it_is_set_later_too(field: str, value: object) -> None:
-    with pytest.raises(StrictDataclassError, match=field):
-        ElmoConfig(**{**TINY, field: value})
-    with pytest.raises(StrictDataclassError, match=field):
-        setattr(ElmoConfig(**TINY), field, value)
+def test_a_choice_is_checked_when_it_is_set_and_a_contradiction_when_it_is_saved(tmp_path: Path) -> None:
+    config = ElmoConfig(**TINY)
+    with pytest.raises(StrictDataclassError, match="tagging_scheme"):
+        config.tagging_scheme = "IOB"
+    config.cell_projection = False
+    with pytest.raises(StrictDataclassError, match="cell_projection"):
+        config.save_pretrained(tmp_path)
 
 
 CONTRADICTIONS = [
@@ -53,10 +54,8 @@ CONTRADICTIONS = [
     ("char_vocab_size", {"char_vocab_size": 100}),
     ("char_filters", {"max_word_length": 6, "char_filters": [[1, 4], [7, 2]]}),
     ("char_projection", {"char_projection": False}),
-    ("char_projection", {"char_projection": False, "hidden_size": 74, "word_vocab_size": 9, "word_embedding_size": 4}),
     ("cell_projection", {"cell_projection": False}),
     ("cell_clip", {"cell_clip": 0}),
-    ("num_hidden_layers", {"num_hidden_layers": 0}),
     ("word_embedding_size", {"word_vocab_size": 9}),
     ("layer_weights", {"layer_weights": [0.5, 0.5]}),
     ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
@@ -73,20 +72,12 @@ def test_fields_that_contradict_each_other(field: str, changes: dict) -> None:
         ElmoConfig(**{**TINY, **changes})
 
 
-def test_a_contradiction_that_is_set_later_is_not_saved(tmp_path: Path) -> None:
-    config = ElmoConfig(**TINY)
-    config.cell_projection = False
-    with pytest.raises(StrictDataclassError, match="cell_projection"):
-        config.save_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["hidden_sise", "layer_weight", "num_hidden_layer"])
-def test_a_misspelled_field_is_an_error_but_not_in_a_file(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(TypeError, match=f"{name}.*did you mean"):
-        ElmoConfig(**{name: 1})
-    loaded = ElmoConfig.from_dict({**TINY, name: 1})  # of a later version
-    assert loaded.to_dict()[name] == 1
-    assert f"{name!r}: did you mean" in caplog.text
+def test_a_misspelled_field_is_an_error_but_not_in_a_file(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(TypeError, match="hidden_sise"):
+        ElmoConfig(hidden_sise=1)
+    loaded = ElmoConfig.from_dict({**TINY, "hidden_sise": 1})  # of a later version
+    assert loaded.to_dict()["hidden_sise"] == 1
+    assert "hidden_sise" in caplog.text
     assert ElmoConfig(**TINY, max_length=7, my_own=4).my_own == 4  # a setting of transformers, and one of the user
 
 

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, pretrain
@@ -15,7 +14,6 @@ from .manylangs_files import make_settings, write_model
 
 
 def require_no_path(folder: Path, *of_the_machine: Path) -> None:
-    """No file of a checkpoint names a folder of this machine."""
     files = [file for file in folder.iterdir() if file.is_file()]
     assert {"config.json", "tokenizer_config.json", "tokenizer.json"} <= {file.name for file in files}
     for name in map(str, (*of_the_machine, Path.home(), Path(__file__).parent.parent, os.getcwd())):
@@ -23,12 +21,8 @@ def require_no_path(folder: Path, *of_the_machine: Path) -> None:
         assert [file.name for file in files if name.encode() in file.read_bytes()] == []
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> tuple[Path, Path]:
-    return write_files(tmp_path / "source")
-
-
-def test_of_a_conversion_and_of_what_is_saved_again(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_of_a_conversion_and_of_what_is_saved_again(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "source")
     folder = convert(*source, tmp_path / "allennlp")
     require_no_path(folder, tmp_path)
     for auto in (AutoModel, AutoTokenizer):
@@ -41,7 +35,6 @@ def test_of_a_conversion_and_of_what_is_saved_again(source: tuple[Path, Path], t
 
 
 def test_of_a_training(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
     start = small_checkpoint(tmp_path / "start", ElmoForSequenceClassification, num_labels=2)
     model, tokenizer = ElmoForSequenceClassification.from_pretrained(start), ElmoTokenizer.from_pretrained(start)
     rows = [{**tokenizer(text), "labels": label} for label, text in enumerate(["A word .", "Two more"])] * 2

@@ -37,7 +37,6 @@ LM1B = {
 
 @pytest.mark.parametrize(("text", "words"), LM1B.values(), ids=LM1B)
 def test_one_billion_word_style(text: str, words: str) -> None:
-    """No character is lost, offsets are those of the text, and text in that style stays as it is."""
     tokenizer, quotes = ElmoTokenizer(), str.maketrans("“”‘’", "\"\"''")
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
     assert encoded.tokens() == words.split() == tokenizer.tokenize(words)
@@ -48,9 +47,9 @@ def test_one_billion_word_style(text: str, words: str) -> None:
 def test_other_splittings() -> None:
     text = "It's  3,000.50\t(“quoted”)\nMr. x-y 😀."
     assert ElmoTokenizer(word_splitting="whitespace").tokenize(text) == text.split()
-    tokenizer = ElmoTokenizer(word_splitting="characters")
-    assert tokenizer.split_into_words(["MK V\nL", "é日"]) == [["M", "K", "V", "L"], ["é", "日"]]
-    assert tokenizer("MKV", return_offsets_mapping=True)["offset_mapping"] == [(0, 0), (0, 1), (1, 2), (2, 3), (0, 0)]
+    encoded = ElmoTokenizer(word_splitting="characters")("MK V\né", return_offsets_mapping=True)
+    assert encoded.tokens()[1:-1] == ["M", "K", "V", "é"]
+    assert encoded["offset_mapping"] == [(0, 0), (0, 1), (1, 2), (3, 4), (5, 6), (0, 0)]
 
 
 def test_the_choice_may_be_changed_on_loading_only(tmp_path: Path) -> None:
@@ -60,8 +59,8 @@ def test_the_choice_may_be_changed_on_loading_only(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     again = ElmoTokenizer.from_pretrained(tmp_path, word_splitting="lm1b")
     assert again.tokenize("It isn't.") == ["It", "isn", "'t", "."]
-    again.save_pretrained(tmp_path / "changed")
-    assert AutoTokenizer.from_pretrained(tmp_path / "changed").tokenize("It isn't.") == ["It", "isn", "'t", "."]
+    again.save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).tokenize("It isn't.") == ["It", "isn", "'t", "."]
 
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer])
@@ -110,14 +109,12 @@ def test_words_are_those_of_a_call_whatever_the_last_one_asked_for(texts: list[s
 
 
 def test_lists_of_words_are_not_split_further() -> None:
-    texts, tokenizer = ["It isn't.", ["New York", "", "isn't"], (), "x  y", ["a"]], ElmoTokenizer()
-    kept = [["New York", "", "isn't"], [], ["x", "y"], ["a"]]
-    assert tokenizer.split_into_words(texts) == [["It", "isn", "'t", "."], *kept]
-    assert tokenizer.split_into_words(iter(texts), pretokenized=True) == [["It", "isn't."], *kept]
+    texts, kept = ["It isn't.", ["New York", "", "isn't"], (), "x  y"], [["New York", "", "isn't"], [], ["x", "y"]]
+    assert ElmoTokenizer().split_into_words(texts) == [["It", "isn", "'t", "."], *kept]
+    assert ElmoTokenizer().split_into_words(iter(texts), pretokenized=True) == [["It", "isn't."], *kept]
 
 
 def test_threads_split_while_others_truncate() -> None:
-    """Eight threads share a tokenizer; in half of the calls they set a truncation, each time another length."""
     tokenizer = ElmoTokenizer()
     texts = [" ".join(f"It{n}, isn't" for n in range(number % 7)) for number in range(64)]
 
