@@ -1,4 +1,4 @@
-"""Model cards: their metadata, by which the Hub finds a model, their sections, and the code in them, which is run."""
+"""Model cards: their metadata, by which the Hub finds a model, and the code in them, which is run."""
 
 import json
 import re
@@ -21,8 +21,6 @@ from .manylangs_files import make_settings, write_model
 LANGUAGE = {"portuguese": "pt", "seqvec": None}  # not English
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
-PARTS = ["Use", "Sizes", "Training data", "Known scores", "Limits and biases", "Good to know"]
-PARTS += ["Conversion", "Citation"]
 CONVERTED = {"parameters": 12345, "dtype": "bfloat16", "sources": [("weights.hdf5", "0" * 64)]}
 CONVERTED["source_format"] = "AllenNLP's format"
 
@@ -37,12 +35,6 @@ def examples(name: str) -> list[str]:
     return [one["text"] for one in page(name).data.to_dict()["widget"]]
 
 
-def sections(text: str) -> dict[str, str]:
-    """A card's sections by their headings."""
-    _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
 @pytest.mark.parametrize("name", all_names())
 def test_the_card_of_a_published_model(name: str) -> None:
     card = card_of(page(name), **CONVERTED)
@@ -53,17 +45,13 @@ def test_the_card_of_a_published_model(name: str) -> None:
     assert data["license"] == ("mit" if is_manylangs else "other" if is_of_2018 else "unknown")
     assert data.get("language") == (name.removeprefix("manylangs-") if is_manylangs else LANGUAGE.get(name, "en"))
     assert not re.search(r"\{\{|\{%|\}\}|%\}", card.content)
-    found = sections(card.text)
-    assert list(found) == PARTS
-    assert all(text.strip() for text in found.values())
-    assert f"SHA-256 `{'0' * 64}`" in found["Conversion"]
-    assert found["Citation"].count("@") == 1 + (name == "seqvec" or is_manylangs)
-    assert json.dumps(examples(name), ensure_ascii=False) in found["Use"]
+    assert f"SHA-256 `{'0' * 64}`" in card.text
+    assert json.dumps(examples(name), ensure_ascii=False) in card.text
 
 
 def test_of_other_files_no_license_and_no_data_are_claimed() -> None:
     assert card_of(None, **CONVERTED).data.to_dict() == OF_EACH
-    assert "Conversion" not in sections(card_of(None).text)
+    assert "SHA-256" not in card_of(None).text
 
 
 @pytest.mark.parametrize("task", ["token-classification", "text-classification", "question-answering"])

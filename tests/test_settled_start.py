@@ -7,17 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_elmo import (
-    ElmoForPreTraining,
-    ElmoForSequenceClassification,
-    ElmoModel,
-    ElmoTokenizer,
-    LayersCollator,
-    embed,
-    kernels,
-    settle,
-    store_layers,
-)
+import hf_elmo
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, kernels, settle
 from tests.factories import SENTENCES, small_model
 
 TEXTS = ["The cat sat .", "It rained in Spain", "A mat", "so it goes on and on ,", "and ends"]
@@ -75,10 +66,9 @@ def test_each_sentence_starts_from_it(
 
 
 def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    """Whole rows, and a row that is read in windows."""
     wanted = settled(**encoded(tokenizer, SENTENCES), output_hidden_states=True).hidden_states[-1].detach().numpy()
     for how in ({}, {"window": 3}):
-        for row, found in enumerate(embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
+        for row, found in enumerate(hf_elmo.embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
             np.testing.assert_allclose(found, wanted[row, 1 : len(found) + 1], atol=1e-5)
 
 
@@ -101,15 +91,14 @@ def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
 
     model = small_model(ElmoForSequenceClassification, classifier_dropout=0.0)
     texts = Dataset.from_list([dict(tokenizer(sentence)) for sentence in SENTENCES])
-    stored = store_layers(model, texts, dtype="float32")
+    stored = hf_elmo.store_layers(model, texts, dtype="float32")
     settle(model, TEXTS, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="bilm_layers"):
-        LayersCollator(tokenizer, model)(list(stored))
+        hf_elmo.LayersCollator(tokenizer, model)(list(stored))
 
 
 @pytest.mark.parametrize("switched_on", [True, False])
 def test_it_is_saved_with_the_weights(tokenizer: ElmoTokenizer, tmp_path: Path, switched_on: bool) -> None:
-    """Of a language model, for a model and for a head."""
     language_model = small_model(ElmoForPreTraining, vocab_size=7)
     settle(language_model, TEXTS, tokenizer=tokenizer)
     language_model.config.settled_start = not switched_on
@@ -120,9 +109,6 @@ def test_it_is_saved_with_the_weights(tokenizer: ElmoTokenizer, tmp_path: Path, 
         assert not report["unexpected_keys"]
         for start, wanted in zip(states(model.base_model), states(language_model.elmo), strict=True):
             assert torch.equal(start, wanted) if switched_on else start is None
-
-
-def test_a_checkpoint_without_a_start(model: ElmoModel, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path)
+    small_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="settled_start"):
         ElmoModel.from_pretrained(tmp_path, settled_start=True)

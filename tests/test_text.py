@@ -86,19 +86,15 @@ def test_files_of_paths_folders_and_patterns(tmp_path):
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.csv.gz", "a.tsv", "a.parquet"])
 def test_every_format_gives_the_rows(tmp_path, name):
     source = RowSource(write(tmp_path / name, ROWS))
-    assert list(source) == ROWS
-    assert list(source) == ROWS  # a second reading begins at the beginning
+    assert list(source) == list(source) == ROWS  # a second reading begins at the beginning
     other_name = source.path.rename(tmp_path / ("a.data" + source.path.suffix.removeprefix(source.ending)))
     assert list(RowSource(other_name, source.resolved_format)) == ROWS
 
 
 def test_json_lines_and_tables_take_lists_of_words(tmp_path):
     """Blank lines are not rows; lone surrogates, which no file can hold, are dropped."""
-    write_lines(
-        tmp_path / "a.jsonl",
-        ['{"sentence": "a b"}', '"c\\ud83d d"', "", '["New York", "e"]', '{"sentence": ["f", ""]}', ""],
-    )
-    assert list(RowSource(tmp_path / "a.jsonl")) == ["a b", "c d", ["New York", "e"], ["f", ""]]
+    rows = ['{"sentence": "a b"}', '"c\\ud83d d"', "", '["New York", "e"]', '{"sentence": ["f", ""]}', ""]
+    assert list(RowSource(write_lines(tmp_path / "a.jsonl", rows))) == ["a b", "c d", ["New York", "e"], ["f", ""]]
     pyarrow.parquet.write_table(pyarrow.table({"words": [["a", "b"], []]}), tmp_path / "a.parquet")
     assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], []]
 
@@ -115,10 +111,8 @@ def test_rows_of_csv_and_tsv(tmp_path):
 
 
 def test_sequences_of_fasta_and_their_identifiers(tmp_path):
-    (tmp_path / "a.fa.gz").write_bytes(
-        gzip.compress(b">sp|P1 the first\nMKv\n  la\r\n>P2\r\nAC D\n\n>empty\n > P4\nw*")
-    )
-    rows = list(RowSource(tmp_path / "a.fa.gz"))
+    (tmp_path / "a.fa").write_bytes(b">sp|P1 the first\nMKv\n  la\r\n>P2\r\nAC D\n\n>empty\n > P4\nw*")
+    rows = list(RowSource(tmp_path / "a.fa"))
     assert {row.name: row for row in rows} == {"sp|P1": [*"MKVLA"], "P2": [*"ACD"], "empty": [], "P4": [*"W*"]}
 
 
@@ -143,27 +137,24 @@ def test_a_second_column_gives_pairs(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "options", "error", "named"),
+    ("name", "data", "options", "named"),
     [
-        ("a.jsonl", b'{"text": "a"}\n{"b": 1}\n', {}, ValueError, "line 2.*'text'"),
-        ("a.jsonl", b'"a"\n\n{"text": "b"\n', {}, ValueError, "line 3, column 13"),
-        ("a.jsonl", b'"a"\n\nnull\n', {}, TypeError, "row 1.*None"),
-        ("a.fasta", b"MKV\n>P1\nMKV\n", {}, ValueError, "line 1"),
-        ("a.fasta", b">P1\n; from a database\nMKV\n", {}, ValueError, "line 2"),
-        ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "without named columns"),
-        ("eng.txt", b"-DOCSTART- -X- O\n\nHe PRP O\n", {}, ValueError, "input_format='conll'"),
-        ("a.json", b'["A text.", "Another."]\n', {}, ValueError, r"a\.json"),
-        ("a.csv", b"id,text\n1,a\n2\n", {}, ValueError, r"a\.csv.*Row #3"),
-        ("a.csv", b"id,body\n1,a\n", {}, ValueError, "text_column"),
-        ("a.csv", b"text,body\n1,a\n", {"text_pair_column": "x"}, ValueError, "text_pair_column"),
-        ("a.csv", b"id;text\n1;a b\n", {}, ValueError, "text_column"),
-        ("a.csv", b"text,id\nna\xefve,1\n", {}, ValueError, r"a\.csv"),
-        ("a.parquet", b"PAR1 no", {}, ValueError, r"a\.parquet"),
+        ("a.jsonl", b'{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
+        ("a.jsonl", b'"a"\n\n{"text": "b"\n', {}, "line 3, column 13"),
+        ("a.fasta", b"MKV\n>P1\nMKV\n", {}, "line 1"),
+        ("a.fasta", b">P1\n; from a database\nMKV\n", {}, "line 2"),
+        ("a.txt", b"ham\ta text\n", {"text_column": 1}, "without named columns"),
+        ("eng.txt", b"-DOCSTART- -X- O\n\nHe PRP O\n", {}, "input_format='conll'"),
+        ("a.json", b'["A text.", "Another."]\n', {}, r"a\.json"),
+        ("a.csv", b"id,text\n1,a\n2\n", {}, r"a\.csv.*Row #3"),
+        ("a.csv", b"text,body\n1,a\n", {"text_pair_column": "x"}, "text_pair_column"),
+        ("a.csv", b"id;text\n1;a b\n", {}, "text_column"),
+        ("a.parquet", b"PAR1 no", {}, r"a\.parquet"),
     ],
 )
-def test_what_is_malformed_is_named(tmp_path, name, data, options, error, named):
+def test_what_is_malformed_is_named(tmp_path, name, data, options, named):
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(error, match=named):
+    with pytest.raises(ValueError, match=named):
         list(RowSource(tmp_path / name, **options))
 
 
@@ -216,21 +207,15 @@ def test_a_pipe_is_read(tmp_path):
     assert list(rows) == list(rows) == ["a b", ["c"]]
 
 
-def test_a_string_that_is_no_file_may_be_a_text():
-    with pytest.raises(FileNotFoundError, match=r"(?s)no file.*pass a list"):
+def test_what_is_no_text_or_no_list_of_texts_is_refused():
+    for value in (None, float("nan"), 3, ("a", "b"), ["a", None]):
+        with pytest.raises(TypeError, match="row 7"):
+            check_row(value, "row 7")
+    for texts in ("text", {"text": ["a"]}, pandas.DataFrame({"text": ["a"]})):
+        with pytest.raises(ValueError, match="inputs must be a list"):
+            list(Sentences(texts))
+    with pytest.raises(FileNotFoundError, match="no file"):
         list(RowSource("A text that is given in place of a list of texts. " * 99))
-
-
-@pytest.mark.parametrize("value", [None, float("nan"), 3, ("a", "b"), ["a", None]], ids=repr)
-def test_a_value_that_is_no_text_is_refused(value):
-    with pytest.raises(TypeError, match="row 7"):
-        check_row(value, "row 7")
-
-
-@pytest.mark.parametrize("texts", ["text", {"text": ["a"]}, pandas.DataFrame({"text": ["a"]})], ids=["a", "b", "c"])
-def test_a_string_or_a_table_is_no_list_of_texts(texts):
-    with pytest.raises(ValueError, match="inputs must be a list"):
-        list(Sentences(texts))
 
 
 def store(folder: object) -> None:

@@ -15,22 +15,18 @@ from hf_elmo.tokenization_elmo import words_to_character_ids
 # A sentence, and its words as the training corpus of the published English models has them.
 LM1B = {
     "case kept, punctuation apart": ("Well, (the BBC reported IT) stop!", "Well , ( the BBC reported IT ) stop !"),
-    "negation": ("I don't and can't.", "I don 't and can 't ."),
+    "clitics": ("We'll say they've won, he can't", "We 'll say they 've won , he can 't"),
     "possessive": ("the dog's and the dogs' tails", "the dog 's and the dogs ' tails"),
-    "clitics": ("We'll say they've won, he'd too", "We 'll say they 've won , he 'd too"),
     "numbers": ("3,000.50 of 1,234,567 in 1998, 1999", "3,000.50 of 1,234,567 in 1998 , 1999"),
     "money and ordinals": ("$5.5 or £20 or 30%, the 98th, 1980s", "$ 5.5 or £ 20 or 30 % , the 98th , 1980s"),
-    "hyphen and dash": ("a well-known 20-year-old -- he left", "a well-known 20-year-old -- he left"),
-    "title": ("Mr. Smith and Dr. Jones met St. Paul.", "Mr. Smith and Dr. Jones met St. Paul ."),
-    "no title": ("the firmr. Smith", "the firmr . Smith"),
+    "hyphens and dots": ("a well-known 20-year-old -- wait... what", "a well-known 20-year-old -- wait ... what"),
+    "titles": ("Mr. Smith of the firmr. Smith met St. Paul.", "Mr. Smith of the firmr . Smith met St. Paul ."),
     "abbreviations and initials": ("the U.S. and e.g. J. K. Rowling", "the U.S. and e.g. J. K. Rowling"),
     "end of a sentence": ("It was I.", "It was I ."),
-    "ellipsis": ("wait... what", "wait ... what"),
     "quotes": ('"Yes," he said “Don’t”', '" Yes , " he said " Don \'t "'),
     "colon in a time": ("at 10:30 a.m. today", "at 10 : 30 a.m. today"),
     "accents and marks": ("Ünïcödé e\N{COMBINING ACUTE ACCENT}te.", "Ünïcödé e\N{COMBINING ACUTE ACCENT}te ."),
-    "emoji": ("ok😀👍 yes", "ok 😀 👍 yes"),
-    "Japanese and Arabic": ("日本語。終 مرحبا، عالم", "日本語 。 終 مرحبا ، عالم"),
+    "Japanese, Arabic, emoji": ("日本語。終 مرحبا، عالم ok😀👍", "日本語 。 終 مرحبا ، عالم ok 😀 👍"),
     "whitespace of all kinds": ("a\tb\n c\N{NO-BREAK SPACE}d\N{IDEOGRAPHIC SPACE}e", "a b c d e"),
 }
 

@@ -172,7 +172,7 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
 
 
 def test_vocab_command(files, parquet, tmp_path, capsys):
-    words, general = tmp_path / "v.txt", str(files["general"])
+    words, general = tmp_path / "new" / "v.txt", str(files["general"])
     assert main(["vocab", str(words), general, "--pretokenized", "--size", "6"]) == 0
     assert Vocabulary.load(words).words == ["<S>", "</S>", "<UNK>", "the", "a", "all"]
     assert "6 words" in capsys.readouterr().out
