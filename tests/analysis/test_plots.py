@@ -28,8 +28,7 @@ def test_two_words_have_a_bar_for_each_layer_and_several_a_matrix(axes, others) 
     assert plot_similarities(found, axes=axes) is axes
     assert [bar.get_height() for bar in axes.patches] == values.tolist()
     assert texts(axes.texts) == ["1.00", "0.88", "-0.05"]
-    assert "“a bank” – “bank .”" in texts(axes.get_legend().get_texts())
-    assert ("mean of all other pairs" in texts(axes.get_legend().get_texts())) is not np.isnan(others).any()
+    assert len(axes.get_legend().get_texts()) == 2 - np.isnan(others).any()
     several = LayerSimilarities(["a bank", "bank .", "the bank of"], np.ones(3), np.ones(3), matrix)
     assert texts(plot_similarities(several).texts) == [f"{value:.2f}" for value in matrix[2].flat]
     assert texts(plot_similarities(several, layer=0).texts)[0] == "-1.00"
@@ -43,7 +42,6 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
     inside = axes.bbox.padded(1e-6)  # a label may touch the frame
     assert all(inside.count_contains(text.get_window_extent().corners()) == 4 for text in axes.texts)
     assert texts(axes.get_legend().get_texts()) == ["1: a bank here", "2: the Bank"]
-    assert axes.get_xlabel() == "component 1 (62% of the variance)"
     assert {text.get_text() for text in axes.texts if text.get_fontweight() == "bold"} == {"bank", "Bank"}
 
 
@@ -57,8 +55,7 @@ def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
     assert found["output"] == (pytest.approx([1 / 3] * 3), 2.5)
     axes = plot_layer_weights(model, path=tmp_path / "weights.png", title="a task")
     assert [bar.get_height() for bar in axes.patches] == pytest.approx(found["input"][0] + found["output"][0])
-    names = [label.get_text() for label in axes.get_legend().get_texts()]
-    assert names == ["input (gamma 1.00)", "output (gamma 2.50)"]
+    assert texts(axes.get_legend().get_texts()) == ["input (gamma 1.00)", "output (gamma 2.50)"]
     assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
     assert not any(axes.get_legend().get_window_extent().overlaps(part.get_window_extent()) for part in axes.patches)
 

@@ -68,12 +68,11 @@ def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenize
 
 
 def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_path, capsys):
-    save_checkpoint(tmp_path / "lm", model, tokenizer)
-    command = ["next", "the cat it's", "--model", str(tmp_path / "lm"), "--top", "3", "--pretokenized"]
-    for option, how in (([], {"top": 3}), (["--before"], {"top": 3, "before": True})):
-        assert main([*command, *option]) == 0
-        found = next_words(tmp_path / "lm", "the cat it's", pretokenized=True, **how)
-        assert next_words(ElmoForPreTraining.from_pretrained(tmp_path / "lm"), ["the", "cat", "it's"], **how) == found
+    folder, text = save_checkpoint(tmp_path / "lm", model, tokenizer), "the cat it's"
+    for option, before in (([], False), (["--before"], True)):
+        assert main(["next", text, "--model", str(folder), "--top=3", "--pretokenized", *option]) == 0
+        found = next_words(folder, text, pretokenized=True, top=3, before=before)
+        assert next_words(ElmoForPreTraining.from_pretrained(folder), text.split(), top=3, before=before) == found
         assert capsys.readouterr().out == "".join(f"{word}\t{math.exp(value):.3f}\n" for word, value in found)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoTokenizer, embed, layer_similarities, word_plane
-from hf_elmo.analysis.similarity import Neighbor, nearest_neighbors
+from hf_elmo import embed, layer_similarities, nearest_neighbors, word_plane
 from hf_elmo_cli import main
 
 from ..factories import save_checkpoint, word_level, write_lines
@@ -66,32 +65,14 @@ def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(mo
         np.testing.assert_allclose(values, [expected[key] for key in order], atol=1e-5)
 
 
-def test_texts_and_files_are_split_as_asked_for(model, tmp_path):
-    how, texts = {"tokenizer": ElmoTokenizer(), "top": 9}, ["A bank, too.", "No bank!", "this bank ."]
-    path = write_lines(tmp_path / "corpus.txt", texts)
-    for corpus, pretokenized, lengths in ((texts, False, [3, 3, 5]), (path, True, [3])):
-        found = nearest_neighbors(model, "The old bank .", "bank", corpus, pretokenized=pretokenized, **how)
-        assert sorted(len(one.sentence) for one in found[1]) == lengths
-
-
-@pytest.mark.parametrize(
-    ("ask", "named"),
-    [
-        *((lambda *given, word=word: nearest_neighbors(*given[:2], word, CORPUS), "word") for word in ("sea", 6, -1)),
-        (lambda model, query: nearest_neighbors(model, query, "bank", {"text": CORPUS}), "corpus"),
-        (lambda model, query: layer_similarities(model, [query], "bank"), "two or more"),
-        (lambda model, query: word_plane(model, ["a", "", "b"]), "sentences"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(model, ask, named):
-    with pytest.raises(ValueError, match=named):
-        ask(model, QUERY)
-
-
-def test_context_is_cut_around_the_word():
-    sentence = list("abcdefg")
-    assert Neighbor(1.0, "d", sentence, 3, 0).in_context(2) == "... b c [d] e f ..."
-    assert Neighbor(1.0, "a", sentence, 0, 0).in_context(6) == "[a] b c d e f g"
+def test_what_cannot_be_compared_is_refused(model):
+    for word in ("sea", 6, -1):
+        with pytest.raises(ValueError, match="word"):
+            nearest_neighbors(model, QUERY, word, CORPUS)
+    with pytest.raises(ValueError, match="two or more"):
+        layer_similarities(model, [QUERY], "bank")
+    with pytest.raises(ValueError, match="sentences"):
+        word_plane(model, ["a", "", "b"])
 
 
 @pytest.mark.parametrize("any_word", [False, True])
@@ -119,15 +100,16 @@ def test_a_file_without_words_or_of_other_vectors_is_refused(model, tokenizer, t
 
 
 def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, capsys):
-    save_checkpoint(tmp_path / "model", model, tokenizer)
+    folder = save_checkpoint(tmp_path / "model", model, tokenizer)
     corpus = write_lines(tmp_path / "corpus.txt", map(" ".join, CORPUS))
-    arguments = ["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(tmp_path / "model"), "--top", "2"]
-    assert main(arguments) == 0
+    assert main(["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(folder), "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=2)
     static, best = found[0][0], found[2][0]
     assert lines[0] == f"layer 0  {static.similarity:.3f}  {static.word}"
     assert lines[4] == f"layer 2  {best.similarity:.3f}  {best.row + 1}: {best.in_context()}"
+    cut = replace(best, word="d", sentence=list("abcdefg"), position=3).in_context(2)
+    assert cut == "... b c [d] e f ..."
 
 
 def test_similarities_are_the_cosines(model, tokenizer):
@@ -169,14 +151,11 @@ def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
     assert (points[np.abs(points).argmax(0), [0, 1]] > 0).all()
 
 
-def test_the_plane_of_one_word_has_a_point_for_each_sentence(model, tokenizer):
+def test_the_plane_of_one_word_and_what_has_no_other_pairs_or_no_direction(model, tokenizer):
     found = word_plane(model, [QUERY, ["bank", "too"], ["a", "bank"]], "bank", tokenizer=tokenizer)
     assert found.labels == [["old bank of"], ["bank too"], ["a bank"]]
     assert [len(points) for points in found.points] == [1, 1, 1]
-
-
-def test_a_word_alone_has_no_other_pairs_and_equal_vectors_have_no_direction(model, tokenizer):
-    assert np.isnan(layer_similarities(model, ["bank", "bank"], [0, 0], tokenizer=tokenizer).others).all()
     constant = word_plane(model, [["a", "a", "a"]], layer=0, tokenizer=tokenizer)
     np.testing.assert_allclose(constant.points[0], 0, atol=1e-6)
     assert np.isfinite(constant.explained).all()
+    assert np.isnan(layer_similarities(model, ["bank", "bank"], [0, 0], tokenizer=tokenizer).others).all()

@@ -36,22 +36,14 @@ def test_what_is_on_the_page(folder: Path, language_model: Path, tmp_path: Path)
     for label in ("Substitutes", "corpus, a sentence a line"):
         assert (label in labels(with_softmax), label in labels(without)) == (True, False)
     layers = [part["props"]["choices"] for part in without.config["components"] if part["type"] == "radio"]
-    assert layers == [[("layer 0 (characters)", 0), ("layer 1 (LSTM)", 1), ("layer 2 (LSTM)", 2)]]
-
-
-def test_errors_are_shown_in_place_of_a_view(folder: Path) -> None:
-    page = make_page(Explorer(folder))
-    shows = [block.fn for block in page.fns.values() if block.fn is not None]
-    (neighbors,) = {show for show in shows if show.__name__ == "neighbors"}
+    assert [[value for _, value in choices] for choices in layers] == [[0, 1, 2]]
+    (neighbors,) = {block.fn for block in without.fns.values() if getattr(block.fn, "__name__", "") == "neighbors"}
     assert "<p>word &#x27;x&#x27; does not occur" in neighbors("a <i>b</i>", "x", "a b")
 
 
 def test_the_examples_fit_the_model_that_ships() -> None:
     explorer = Explorer()
-    page = make_page(explorer)
     assert not any("http" in sheet for sheet in launch_settings()["theme"]._stylesheets)  # nothing from elsewhere
-    typed = {part["props"].get("value") for part in page.config["components"] if part["type"] == "textbox"}
-    assert "He sat on the bank of the river ." in typed
     assert explorer.substitutes("He sat on the bank of the river .", "bank").count("<tr>") == 30
     split = explorer.reading["tokenizer"].split_into_words
     assert all(word in split([text])[0] for one in EXAMPLES for text, word in (one[:2], one[2:]))
