@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import venv
 from functools import partial
@@ -137,6 +138,25 @@ def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> No
     first, second, published = (dict(model.named_parameters()) for model in models)
     for name, weight in published.items():
         torch.testing.assert_close(weight, 0.75 * second[name] + 0.25 * first[name], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path: Path) -> None:
+    rng, corpus, script = Random(0), tmp_path / "corpus", ROOT / "examples/pretrain_compact/gpu.sh"
+    write(corpus / "train.txt", "".join(f"{' '.join(rng.choices(WORDS, k=9))} {rng.random()}\n" for _ in range(30_000)))
+    write(corpus / "dev.txt", f"{' '.join(WORDS)}\n")
+    write(corpus / "vocab.txt", "".join(f"{word}\n" for word in ["<S>", "</S>", "<UNK>", *sorted(set(WORDS))]))
+
+    def run(*arguments: object) -> None:
+        environment = {**os.environ, "PYTHON": sys.executable, "MOST": "800000"}
+        subprocess.run([script, *map(str, arguments)], check=True, env=environment)
+
+    run("pack", corpus, tmp_path / "package.tgz")
+    assert 600_000 < (tmp_path / "package.tgz").stat().st_size < 800_000
+    options = ["--steps=2", "--set=use_cpu=true", "--config=hidden_size=32", "--config=cell_size=32"]
+    run("train", tmp_path / "package.tgz", tmp_path / "out", 300, *options)
+    run("unpack", tmp_path / "out", tmp_path / "model")
+    assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.hidden_size == 32
 
 
 DOWNLOAD = """
