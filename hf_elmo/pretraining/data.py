@@ -3,7 +3,9 @@
 import hashlib
 import heapq
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -20,6 +22,7 @@ from ..utils.text import Words
 from .texts import DatasetTexts, Text, TextFiles
 from .vocabulary import Vocabulary
 
+END_OF_EPOCH = object()
 Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
 
 
@@ -160,6 +163,34 @@ class _Batches(IterableDataset):
         raise NotImplementedError
 
 
+class ReadAhead(IterableDataset):
+    """The batches of a dataset; a thread makes the next ones while a GPU computes. `state_dict` is the position after
+    the batch that was taken last."""
+
+    def __init__(self, batches: _Batches, most: int = 4) -> None:
+        self.batches, self.most, self._state = batches, most, None
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
+        batches = iter(self.batches)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = deque(thread.submit(self._next, batches) for _ in range(self.most))
+            while True:
+                batch, self._state = waiting.popleft().result()
+                if batch is END_OF_EPOCH:
+                    return
+                waiting.append(thread.submit(self._next, batches))
+                yield batch
+
+    def _next(self, batches: Iterator) -> tuple[Any, dict[str, Any]]:
+        return next(batches, END_OF_EPOCH), self.batches.state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.batches.state_dict() if self._state is None else self._state
+
+
 class PackedWindows(_Batches):
     """
     Windows over packed sentences, as in bilm-tf (for the published models, 128 rows of 20 words).
@@ -201,7 +232,7 @@ class PackedWindows(_Batches):
         return {**super().settings, "window": self.window}
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "rows": self._rows, "waiting": self._waiting}
+        return {**super().state_dict(), "rows": list(self._rows), "waiting": list(self._waiting)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -270,7 +301,7 @@ class PaddedTexts(_Batches):
         return {**super().settings, "max_words": self.max_words, "sort_batches": self.sort_batches}
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "rest": self._rest, "pool": self._pool, "pools": self._pools}
+        return {**super().state_dict(), "rest": list(self._rest), "pool": list(self._pool), "pools": self._pools}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

@@ -28,7 +28,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
-from .data import PackedWindows, PaddedTexts, WordEncoder
+from .data import PackedWindows, PaddedTexts, ReadAhead, WordEncoder
 from .perplexity import Perplexity, nll_totals
 from .texts import DatasetTexts, TextFiles
 
@@ -215,7 +215,8 @@ class ElmoPreTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         """The dataset's batches, each of them complete and only for this process."""
         # With its own generator, the loader does not advance the global generator, which dropout draws from.
-        return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
+        self._batches = self.train_dataset if self.args.device.type == "cpu" else ReadAhead(self.train_dataset)
+        return DataLoader(self._batches, batch_size=None, generator=torch.Generator())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
         """As `Trainer.train`; resuming also restores the position in the text and the LSTM state. A run that had ended
@@ -377,7 +378,7 @@ class ElmoPreTrainer(Trainer):
         """As in `Trainer`, with the position in the text and the LSTM state. Trainer writes its own state after this,
         as a checkpoint's last file, and then removes old checkpoints."""
         super()._save_rng_state(output_dir)
-        saved = {"settings": self._settings, "position": self.train_dataset.state_dict(), "state": self._lstm_state}
+        saved = {"settings": self._settings, "position": self._batches.state_dict(), "state": self._lstm_state}
         torch.save(saved, Path(output_dir, POSITION_FILE.format(rank=self.args.process_index)))
         if self._average is not None and self.args.should_save:
             torch.save(self.model.state_dict(), Path(output_dir, WEIGHTS_FILE))
