@@ -337,7 +337,10 @@ class CoreferenceTask(Task):
         document = document if isinstance(document, str) else [document]
         if self.pretokenized and isinstance(document, str):
             document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
-        return document, speakers.split("\n") if isinstance(speakers, str) else speakers, genre and int(genre)
+        speakers = speakers.split("\n") if isinstance(speakers, str) else speakers
+        if speakers is not None and len(speakers) != len(lines := _sentences(document)):
+            raise ValueError(f"there are {len(speakers)} speakers of {len(lines)} lines")
+        return document, speakers, genre and int(genre)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         pieces = []

@@ -245,6 +245,9 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
         assert all(torch.equal(one[name], other[name]) for one, other in zip(read[:2], read[2:], strict=True))
     assert [one["speaker_ids"][0].unique_consecutive().tolist() for one in read[:2]] == [[1, 2], [1, 0, 1]]
     assert [one["genre_ids"].tolist() for one in read[:2]] == [[0], [2]]
+    write_lines(source, map(json.dumps, [rows[0], {**rows[1], "text": "He slept ."}]))
+    with pytest.raises(ValueError, match=r"row 1.*2 speakers of 1 lines"):
+        predict(folder, source, speakers_column="who", genre_column="genre")
 
 
 @pytest.mark.parametrize(
