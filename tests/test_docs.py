@@ -27,7 +27,8 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
 SLOW = ("guides", "from")  # folders of pages with trainings, exports and pictures, which other tests have in small
-TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
+# Trainer prints times, Ray warnings of a machine that is slow at the moment.
+NOISE = re.compile(r"^(\{'train_runtime|(\x1b\[\d+m)?\(raylet\)).*\n", re.MULTILINE)
 
 
 def steps(page: str) -> Iterator[tuple[str, str, str]]:
@@ -48,7 +49,7 @@ def printed_by(kind: str, code: str, names: dict) -> str:
             exec(compile(code, "page", "exec"), names)
         else:
             assert main(shlex.split(code)[1:]) == 0
-    return TIMES.sub("", output.getvalue())
+    return NOISE.sub("", output.getvalue())
 
 
 @pytest.fixture(scope="module")
