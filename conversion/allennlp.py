@@ -283,12 +283,9 @@ def read_bilm(
     Raises:
         ValueError: a dataset is missing, unknown or of another shape, or the vocabulary is not that of the model.
     """
-    fields, kinds = dict(fields), {"char_embed": "with", "embedding": "without"}
-    name, other = kinds if fields["char_filters"] else reversed(kinds)
-    if name not in datasets:
-        hint = f" Its {other!r} belongs to options {kinds[other]} char_cnn." if other in datasets else ""
-        raise ValueError(f"{where} has no {name!r}.{hint}")
-    rows = len(datasets[name])
+    fields = dict(fields)
+    name = "char_embed" if fields["char_filters"] else "embedding"
+    rows = len(datasets.get(name, ()))
     if name == "embedding":
         if rows != len(vocabulary):
             words = f"the vocabulary has {len(vocabulary)} words: give its file after the weights"

@@ -209,12 +209,10 @@ def _layer_norm(parts: list[dict[str, Any]]) -> bool:
             "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
             "scalar_mix_layer_norm to true in the checkpoint's config.json."
         )
-    values = {part.get("do_layer_norm") for part in parts}
-    if not values <= {None, True, False, "true", "false", "None"}:
-        raise ValueError(f"do_layer_norm is one of {values}, but must be true or false.")
-    if len({value in (True, "true") for value in values}) > 1:  # null and "None" are false, as in AllenNLP
+    values = {part.get("do_layer_norm") in (True, "true") for part in parts}  # null and "None" are false
+    if len(values) > 1:
         raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
-    return not values.isdisjoint({True, "true"})
+    return True in values
 
 
 def _fields(

@@ -7,7 +7,7 @@ from .alignment import add_alignment
 from .allennlp import read_allennlp
 from .allennlp_archive import read_archive
 from .checkpoint import Source, require_absent, write_checkpoint
-from .files import find_files, read_json, unpack
+from .files import find_files, unpack
 from .manylangs import read_manylangs
 from .published import PUBLISHED, download, page, published_model
 from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_model
@@ -106,13 +106,11 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
         raise FileNotFoundError(f"{path} is no file and no name of a published model: see hf-elmo convert --list.")
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
-    models, config = list(_models(path)), path / "config.json"
+    models = list(_models(path))
     if len(models) > 1:
         raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
     if models:
         return models[0][0], [models[0][1], *others]
-    if config.is_file() and "model_type" in read_json(config):
-        raise ValueError(f"{path} is a checkpoint already: load it with from_pretrained, without conversion.")
     formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs, TF-Hub"
     raise ValueError(f"{path} holds no model in a known format ({formats}).")
 

@@ -48,8 +48,5 @@ def find_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def read_json(file: Path) -> Any:
-    """The content of a JSON file. Raises ValueError, which names the file, if it is not JSON."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
+    """The content of a JSON file, which may begin with a byte order mark."""
+    return json.loads(file.read_text(encoding="utf-8-sig"))

@@ -13,7 +13,7 @@ from hf_elmo.checkpoints.loading import locate
 from hf_elmo.configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from hf_elmo.utils.extras import extra_needed
 
-from .checkpoint import new_path, require_absent
+from .checkpoint import new_path
 from .exportable import exportable
 
 
@@ -46,14 +46,13 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
         import onnxscript  # noqa: F401, torch.onnx needs it
 
     out = Path(out)
-    require_absent(out)
     if not isinstance(model, PreTrainedModel):
         folder = locate(model)
         (name,) = AutoConfig.from_pretrained(folder).architectures or [""]
         model = getattr(hf_elmo, name, hf_elmo.ElmoModel).from_pretrained(folder, dtype=torch.float32)
     has_head = type(model).__name__ == "ElmoForSequenceClassification"  # the class may come from remote code
-    program = _translate(_Graph(exportable(model if has_head else model.base_model), output_hidden_states))
     with new_path(out) as file:
+        program = _translate(_Graph(exportable(model if has_head else model.base_model), output_hidden_states))
         program.save(file, external_data=False)
         onnx.checker.check_model(str(file), full_check=True)
     return out

@@ -254,9 +254,8 @@ class PackedWindows(_Batches):
                 if position > len(words):
                     words, position = self._next_sentence(), 0
                 stop = min(position + missing, len(words) + 1)
-                for direction, tokens in enumerate(([BEGIN, *words, END], [END, *reversed(words), BEGIN])):
-                    streams[2 * direction].extend(tokens[position:stop])
-                    streams[2 * direction + 1].extend(tokens[position + 1 : stop + 1])
+                for stream, tokens in zip(streams, _streams([words]), strict=True):
+                    stream += tokens[position:stop]
                 missing -= stop - position
                 position = stop
             self._rows[row] = words, position
@@ -345,15 +344,12 @@ class WordEncoder:
         self.tokenizer = tokenizer
         self.vocabulary = Vocabulary.of(tokenizer)
         self.speller = Speller(tokenizer)
-        self._labels = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id, PADDING: -100}
+        boundaries = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
+        self._labels = {**self.vocabulary._ids, **boundaries, PADDING: -100}
 
     def labels(self, tokens: Sequence[Token]) -> np.ndarray:
         """Each token's row in the vocabulary, `[tokens]`; -100 for padding."""
-        ids = self.vocabulary.ids(tokens)
-        for index, token in enumerate(tokens):
-            if not isinstance(token, str):
-                ids[index] = self._labels[token]
-        return ids
+        return np.array([self._labels.get(token, self.vocabulary.unk_id) for token in tokens], dtype=np.int64)
 
     def batch(self, streams: Sequence[list[Token]], shape: tuple[int, int]) -> dict[str, Tensor]:
         """The model's arguments from flat lists of tokens: inputs and targets of the forward LM, then those of the

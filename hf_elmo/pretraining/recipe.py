@@ -141,8 +141,6 @@ def pretrain(
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
     recipe = recipe or ("adapt" if init else "new")
-    if recipe not in RECIPES:
-        raise ValueError(f"recipe is {recipe!r}, but must be one of {', '.join(RECIPES)}.")
     adapting = recipe == "adapt"
     output, config = local_path(output), dict(config or {})
     if unknown := config.keys() - {field.name for field in fields(ElmoConfig)}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import copy
 import hashlib
 import itertools
@@ -151,8 +150,8 @@ class TextFiles(_Texts):
                     digest.update(hashlib.file_digest(content, "sha256").digest())
             else:
                 digest.update(str(filesystem.checksum(path)).encode())
-        settings = {"column": self.column, "documents": self.documents, "pretokenized": self.tokenizer is None}
-        settings["encoding"] = codecs.lookup(self.encoding).name
+        settings = {"column": self.column, "documents": self.documents, "encoding": self.encoding}
+        settings["pretokenized"] = self.tokenizer is None
         return {"files": len(self.files), **settings, "files_sha256": digest.hexdigest()}
 
 

@@ -53,10 +53,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
         """Reads a UTF-8 file with one word a line."""
-        try:
-            return cls(read_vocabulary(path))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        return cls(read_vocabulary(path))
 
     @classmethod
     def of(cls, tokenizer) -> "Vocabulary":
@@ -101,10 +98,8 @@ def build_vocabulary(
             these counts.
 
     Raises:
-        ValueError: no word is left, or `size` has no room for a word.
+        ValueError: no word is left.
     """
-    if size is not None and size <= len(SPECIAL_WORDS):
-        raise ValueError(f"size is {size}, but must be over {len(SPECIAL_WORDS)}, the number of special words.")
     counts: Counter[str] = Counter()
     dropped = 0
     for words in tqdm(sentences, "Counting words", unit=" sentences"):

@@ -83,12 +83,10 @@ def test_a_forget_gates_bias_comes_back_bit_by_bit(files: tuple[Path, Path], tmp
     assert torch.equal(back.bilm.forward_layers[0].bias, values)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"), [({"settled_start": True}, "settled_start"), ({"char_vocab_size": 300}, "char_vocab_size")]
-)
-def test_what_the_format_cannot_store(changes: dict, error: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=error):
-        export(small_model(**changes), tmp_path / "out")
+def test_what_the_format_cannot_store(tmp_path: Path) -> None:
+    for changes in ({"settled_start": True}, {"char_vocab_size": 300}):
+        with pytest.raises(ValueError, match=next(iter(changes))):
+            export(small_model(**changes), tmp_path / "out")
     assert not [*tmp_path.iterdir()]
 
 
@@ -103,12 +101,11 @@ BIAS, HIGHWAY = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B", "CNN_high_1/W_transfo
         ("CNN/b_cnn_2", None),
         (BIAS, np.zeros(43)),
         (HIGHWAY, np.full((17, 17), np.nan)),
-        (HIGHWAY, np.full((17, 17), 1e300)),
         ("softmax/W", np.zeros((3, 2))),
         ("char_embed", np.zeros((266, 3))),
         ("char_embed", None),
     ],
-    ids=["missing", "shape", "NaN", "too large", "unread", "other characters", "no characters"],
+    ids=["missing", "shape", "NaN", "unread", "other characters", "no characters"],
 )
 def test_a_dataset_that_does_not_fit(files: tuple[Path, Path], name: str, array: np.ndarray | None) -> None:
     with h5py.File(files[1], "r+") as file:
@@ -134,23 +131,18 @@ def test_options_that_change_nothing(files: tuple[Path, Path]) -> None:
     ("options", "name"),
     [
         (make_options(attention="yes"), r"options\.json: the option attention"),
-        (make_options({"peephole": True}), r"lstm\.peephole"),
-        (make_options(char_cnn={"stride": 2}), r"char_cnn\.stride"),
         (make_options(reverse=True), "reverse is True"),
-        (make_options(bidirectional=False), "bidirectional is False"),
         (make_options(char_cnn={"projection_after_highway": False}), "projection_after_highway is False"),
         (make_options(char_cnn={"projection": {"dim": 9}}), r"char_cnn\.projection is"),
         (make_options({"dim": 12}), "LSTMCell"),
         (make_options({"n_layers": 1}), "Cell1"),
-        (make_options() | {"char_cnn": None}, r"no 'embedding'. Its 'char_embed' belongs to options with char_cnn"),
-        ({"lstm": {"dim": 11}, "char_cnn": {"filters": []}}, r"options\.json lacks the option"),
+        (make_options() | {"char_cnn": None}, "'embedding'"),
         ({"lr": 0.1}, r"options\.json lacks the option"),
-        ('{"lstm": {', r"source/options\.json is not JSON"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
 )
-def test_options_that_do_not_fit(files: tuple[Path, Path], options: dict | str, name: str) -> None:
-    files[0].write_text(options if isinstance(options, str) else json.dumps(options))
+def test_options_that_do_not_fit(files: tuple[Path, Path], options: dict, name: str) -> None:
+    files[0].write_text(json.dumps(options))
     with pytest.raises(ValueError, match=name):
         load(*files)
 

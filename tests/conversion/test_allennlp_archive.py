@@ -193,12 +193,10 @@ UNLIKE = {"model": {"one": task(do_layer_norm=True), "two": task()}}
     ("settings", "change", "error"),
     [
         (task(), lambda state: state.clear(), r"weights.th has no ELMo.*language_model"),
-        (task(), lambda state: state.pop(f"{BILM}.backward_layer_1.state_linearity.bias"), "is missing"),
         (task(), lambda state: state.update({f"{BILM}.more": torch.ones(1)}), "more"),
-        (task(), lambda state: state[f"{PREFIX}scalar_mix_0.gamma"].fill_(torch.nan), "scalar_mix.gamma"),
         (UNLIKE, lambda state: None, r"do_layer_norm.*config\.json"),
     ],
-    ids=["no ELMo", "a tensor less", "a tensor more", "NaN", "two layer norms that differ"],
+    ids=["no ELMo", "a tensor more", "two layer norms that differ"],
 )
 def test_what_does_not_fit(settings: dict, change: Callable, error: str, model: ElmoModel, tmp_path: Path) -> None:
     state = state_of(model)

@@ -34,10 +34,15 @@ def source(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def simple_elmo(tmp_path: Path) -> Path:
-    """A folder as simple_elmo and NLPL share models."""
-    _, weights = write_files(tmp_path / "model")
+    """A folder as simple_elmo and NLPL share models, with a checkpoint of TensorFlow, and with what macOS adds."""
+    folder = tmp_path / "packed" / "model"
+    _, weights = write_files(folder)
     weights.rename(weights.with_name("model.hdf5"))
-    return write_lines(tmp_path / "model" / "vocab.txt", WORDS).parent
+    for name in ("model.ckpt-7.index", "checkpoint", "._model.hdf5", "._options.json", ".DS_Store", "._vocab.txt"):
+        write_lines(folder / name, ["{}"])
+    for name in ("._model.hdf5", "options.json", "model.hdf5"):
+        write_lines(folder.parent / "__MACOSX" / "model" / name, ["{}"])
+    return write_lines(folder / "vocab.txt", WORDS).parent
 
 
 @pytest.fixture
@@ -97,40 +102,14 @@ def test_nothing_is_overwritten_or_written_in_part(source: tuple[Path, Path], ou
     assert [*out.parent.rglob("*")] == [out]
 
 
-@pytest.mark.parametrize(
-    ("files", "error"),
-    [
-        ([], FileNotFoundError),
-        (["a.txt"], ValueError),
-        (["x/options.json", "x/a.hdf5", "y/options.json", "y/a.hdf5"], ValueError),
-        (["options.json", "a.hdf5", "b.hdf5"], ValueError),
-    ],
-    ids=["nothing", "no model", "two models", "two weights"],
-)
-def test_a_folder_that_is_not_one_model(files: list[str], error: type, tmp_path: Path, out: Path) -> None:
-    for name in files:
-        write_lines(tmp_path / "model" / name, ["{}"])
-    with pytest.raises(error, match=r"model|hdf5"):
-        convert(tmp_path / "model", out)
+def test_a_folder_of_two_models_or_of_two_weights(tmp_path: Path, out: Path) -> None:
+    two = {"2 models": ["x/a.hdf5", "y/a.hdf5"], r"2 files \*\.hdf5": ["options.json", "a.hdf5", "b.hdf5"]}
+    for error, names in two.items():
+        for name in names:
+            write_lines(tmp_path / names[0] / name, ["{}"])
+        with pytest.raises(ValueError, match=error):
+            convert(tmp_path / names[0], out)
     assert not out.exists()
-
-
-def test_a_checkpoint_is_said_to_be_one(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
-    packed = shutil.make_archive(str(tmp_path / "elmo"), "zip", convert(*source, out))
-    for given in (out, packed):
-        with pytest.raises(ValueError, match=f"{given} is a checkpoint already"):
-            convert(given, tmp_path / "again")
-
-
-def test_an_archive_of_nlpl_made_on_macos(simple_elmo: Path, tmp_path: Path, out: Path) -> None:
-    """The HDF5 file is read, not the checkpoint of TensorFlow, nor what macOS adds."""
-    for name in ("model.ckpt-7.index", "checkpoint", "._model.hdf5", "._options.json", ".DS_Store", "._vocab.txt"):
-        write_lines(simple_elmo / name, ["{}"])
-    for name in ("._model.hdf5", "options.json", "model.hdf5"):
-        write_lines(tmp_path / "__MACOSX" / "model" / name, ["{}"])
-    packed = shutil.make_archive(str(out.parent / "x"), "zip", tmp_path)
-    for number, source in enumerate((tmp_path, simple_elmo, packed)):
-        assert ElmoModel.from_pretrained(convert(source, out.with_name(str(number)))).config.cell_size == 11
 
 
 def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +136,7 @@ def test_a_folder_and_its_archives(
     paths = [simple_elmo / "options.json", (simple_elmo / "model.hdf5").rename(simple_elmo / weights)]
     expected = load(*paths).state_dict()
     sources = [simple_elmo, Path(shutil.make_archive(str(tmp_path / "x"), "zip", simple_elmo))]
-    sources.append(Path(shutil.make_archive(str(tmp_path / "x"), "gztar", tmp_path, "model")))
+    sources.append(Path(shutil.make_archive(str(tmp_path / "x"), "gztar", simple_elmo.parent)))
     for number, given in enumerate([*([source] for source in sources), paths]):
         out = tmp_path / str(number)
         assert main(["convert", *map(str, given), str(out)]) == 0

@@ -21,16 +21,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Serves `server.files`; `server.ranges` are those that were asked for."""
 
     def do_GET(self) -> None:
-        content = self.server.files.get(self.path.removeprefix("/"))
-        if content is None:
-            return self.send_error(404)
-        wanted = self.headers["Range"]
+        content, wanted = self.server.files.get(self.path.removeprefix("/"), b""), self.headers["Range"]
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         if start >= len(content):
-            return self.send_error(416)
+            return self.send_error(416 if content else 404)
         self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         if self.command == "GET":

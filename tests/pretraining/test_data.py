@@ -59,28 +59,19 @@ def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
 
 
 def test_padded_rows_start_at_their_text(tokenizer):
-    batch = next(one_pass(make(PaddedTexts, tokenizer, shuffle_block=0, batch_size=2, sort_batches=1)))
+    """The backward language model reads a document from its end."""
+    texts = DatasetTexts([TEXTS[0], [["a", "dog"], ["yes"]]])
+    batch = next(one_pass(PaddedTexts(texts, tokenizer, shuffle_block=0, batch_size=2, sort_batches=1)))
     # The two texts come sorted by length.
-    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0], [1] * 7]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1] * 7]
     assert read_back(tokenizer, batch, 0) == [
-        ["<S>", "a", "dog", *["<pad>"] * 4],
-        ["a", "dog", "</S>"],
-        ["</S>", "dog", "a", *["<pad>"] * 4],
-        ["dog", "a", "<S>"],
-    ]
-    assert (batch["labels"][0, 3:] == -100).all()
-    assert (batch["input_ids"][0, 3:] == 0).all()
-
-
-def test_a_document_is_read_from_its_end_by_the_backward_language_model(tokenizer):
-    document = DatasetTexts([{"text": [["a", "dog"], ["yes"]]}])
-    batch = next(one_pass(PaddedTexts(document, tokenizer, batch_size=1, sort_batches=1)))
-    assert read_back(tokenizer, batch, 0) == [
-        ["<S>", "a", "dog", "<S>", "yes"],
+        ["<S>", "a", "dog", "<S>", "yes", "<pad>", "<pad>"],
         ["a", "dog", "</S>", "yes", "</S>"],
-        ["</S>", "yes", "</S>", "dog", "a"],
+        ["</S>", "yes", "</S>", "dog", "a", "<pad>", "<pad>"],
         ["yes", "<S>", "dog", "a", "<S>"],
     ]
+    assert (batch["labels"][0, 5:] == -100).all()
+    assert (batch["input_ids"][0, 5:] == 0).all()
 
 
 @KINDS
@@ -129,11 +120,6 @@ def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size
     ends = slice(1, None) if way == 0 else slice(None, -1)
     expected = torch.cat([torch.from_numpy(vocabulary.sentence_ids(text.split())[ends]) for text in TEXTS])
     assert counted[counted >= 0].sort().values.tolist() == expected.sort().values.tolist()
-
-
-def test_no_text_is_refused(tokenizer):
-    with pytest.raises(ValueError, match="no text"):
-        next(one_pass(PackedWindows(DatasetTexts([]), tokenizer, batch_size=1)))
 
 
 def test_each_block_of_each_pass_has_an_order_of_its_own(tokenizer):

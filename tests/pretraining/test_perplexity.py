@@ -76,7 +76,6 @@ def test_stateful_perplexity_is_that_of_each_row_sentence_after_sentence(model, 
     assert result.backward == pytest.approx(backward, rel=1e-4)
 
 
-@pytest.mark.parametrize("stateful", [False, True])
-def test_no_text_is_an_error(model, tokenizer, stateful):
+def test_no_text_is_an_error(model, tokenizer):
     with pytest.raises(ValueError, match="texts"):
-        perplexity(model, DatasetTexts([]), tokenizer=tokenizer, stateful=stateful)
+        perplexity(model, DatasetTexts([]), tokenizer=tokenizer)

@@ -64,21 +64,11 @@ def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, 
     torch.testing.assert_close(table, given[rows], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        ({"layout": "lines"}, "layout"),
-        ({"recipe": "old"}, "recipe"),
-        ({"batch_size": 500, "num_train_epochs": 1}, "batch_size"),
-        ({"config": {"sizes": 4}}, "sizes"),
-        ({"held_out": "general.txt"}, "held_out"),
-    ],
-    ids=str,
-)
-def test_options_that_cannot_be(files, tmp_path, monkeypatch, given, error):
+def test_options_that_cannot_be(files, tmp_path, monkeypatch):
     monkeypatch.chdir(files["general"].parent)
-    with pytest.raises(ValueError, match=error):
-        pretrain(tmp_path / "out", "*.txt", **{**SMALL, **given})
+    for name, value in {"layout": "lines", "batch_size": 500, "held_out": "general.txt"}.items():
+        with pytest.raises(ValueError, match=name):
+            pretrain(tmp_path / "out", "*.txt", **{**SMALL, name: value})
     assert not (tmp_path / "out").exists()
 
 
@@ -156,9 +146,8 @@ def test_a_new_vocabulary_for_an_old_model(general, files, tmp_path):
     assert adapted.vocabulary == words
     assert adapted.split_into_words(["The ASSAY"]) == [["the", "assay"]]
     assert (adapted.split_special_tokens, adapted.words, adapted.padding_side) == (False, ["the"], "left")
-    old, new = (ElmoForPreTraining.from_pretrained(place).lm_head for place in (begun, folder))
-    assert torch.equal(new.weight[4], old.weight[tokenizer.vocabulary.index("the")])
-    assert torch.equal(new.weight[3], old.weight[2])
+    old, new = (ElmoForPreTraining.from_pretrained(place).lm_head.weight for place in (begun, folder))
+    assert torch.equal(new[3:5], old[[2, tokenizer.vocabulary.index("the")]])
 
 
 def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):

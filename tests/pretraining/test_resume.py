@@ -120,9 +120,7 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
     ("name", "changes"),
     [
         ("learning_rate", {"learning_rate": 0.1}),
-        ("ema", {"ema": 0.9}),
         ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
-        ("batch_size", {"batch_size": 4}),
         ("layout", {"layout": "sentences"}),
         ("vocabulary", {"vocabulary": "words.txt"}),
         ("text", {"texts": "other.txt"}),
