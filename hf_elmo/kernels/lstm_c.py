@@ -59,8 +59,8 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
         not_many = "for so many rows, oneDNN's copy of the weights in float32 is faster"
     # Only "fused" reads the input's weights in each step; each row costs "small-batch" a write and a read of its gates.
     # So "small-batch" is for more rows the more bytes these weights have; for three beside tiles, on which 16 rows take
-    # the time of one. (NOTES.md; "bf16" without tiles: a guess.)
-    most = {"f32": min(12, width // 32), "bf16": max(1, width // 64)}.get(kind, 3)
+    # the time of one. (NOTES.md)
+    most = {"f32": min(12, width // 32), "bf16": max(3, width // 64)}.get(kind, 3)
     most = FUSED_ROWS if not_many else 3 if call.inputs.dtype == torch.bfloat16 and _has_tiles() else most
     if how == "few" and rows > most:
         return f"a batch of more than {most} rows"
