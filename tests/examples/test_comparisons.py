@@ -79,17 +79,6 @@ def test_the_table_has_means_and_deviations_and_a_gain_is_paired() -> None:
     assert gain(results, "a", "b") == "b over a: +3.00 points (+1.04 to +4.96)"
 
 
-def test_the_files_have_as_many_rows_as_the_data_sets_of_the_hub(shared: Path) -> None:
-    files = shared / "data"
-    assert (len(data.sms_spam(files)), len(data.gap(files))) == (5572, 2000)
-    read = [getattr(data, name)(files) for name in ("trec", "sst5", "snli", "litbank", "ag_news", "squad", "nsmc")]
-    counts = [tuple(map(len, parts.values())) for parts in (*read, *(data.tagged(name, files) for name in data.TAGGED))]
-    assert counts[:4] == [(5452, 500), (8544, 1101, 2210), (9842, 9824), (80, 10, 10)]
-    assert counts[4:7] == [(21_294, 7600), (19_815, 4961), (663_241, 21_615)]
-    assert counts[7:] == [(8043, 893, 2012), (12_543, 2001, 2077), (3394, 1009, 1287)]
-    assert sum(len(columns) for _, columns in data.propbank(files, "dev")) == 4913
-
-
 COARSE = ClassLabel(names=["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"])
 TAGS = Sequence(ClassLabel(names=sorted(set(SENTENCE[1]))))
 TAGGED = {"tokens": SENTENCE[0], "chunk_tags": [TAGS.feature.str2int(tag) for tag in SENTENCE[1]]}

@@ -204,9 +204,7 @@ def tags(short: str) -> list[str]:
         ("B-ARG1 I-ARG1 B-V . B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
         ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
         ("B-C-ARG1 . B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
-        ("B-ARG0 B-R-ARG0 . B-V", [("ARG0", ((0, 1),)), ("R-ARG0", ((1, 2),)), ("V", ((3, 4),))]),
         ("I-ARG0 I-ARG1 I-ARG1 . I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
-        ("", []),
     ],
 )
 def test_arguments_are_spans_with_their_continuations(short: str, expected: list) -> None:
@@ -217,10 +215,8 @@ def test_arguments_are_spans_with_their_continuations(short: str, expected: list
 CASES = {
     "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
     "the verb does not count": ("B-ARG0 B-V .", "B-ARG0 . B-V", (1, 0, 0)),
-    "half a span": ("B-V B-ARG1 I-ARG1", "B-V B-ARG1 .", (0, 1, 1)),
     "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V .", (0, 1, 1)),
     "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
-    "with its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-C-ARG1", (1, 0, 0)),
     "a continuation of nothing": ("B-V . B-ARG1", "B-V . B-C-ARG1", (1, 0, 0)),
     "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
     "nothing found": ("B-ARG0 B-V", ". .", (0, 0, 1)),
