@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoModel, AutoTokenizer
 
-from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, pretrain
+from hf_elmo import pretrain
 from hf_elmo.conversion import convert
 
 from .allennlp_files import write_files
@@ -13,10 +13,10 @@ from .factories import TINY, small_checkpoint, write_lines
 from .manylangs_files import make_settings, write_model
 
 
-def require_no_path(folder: Path, *of_the_machine: Path) -> None:
+def require_no_path(folder: Path, parent: Path) -> None:
     files = [file for file in folder.iterdir() if file.is_file()]
     assert {"config.json", "tokenizer_config.json", "tokenizer.json"} <= {file.name for file in files}
-    for name in map(str, (*of_the_machine, Path.home(), Path(__file__).parent.parent, os.getcwd())):
+    for name in map(str, (parent, Path.home(), Path(__file__).parent.parent, os.getcwd())):
         assert len(name) > 3, "the test would prove too little"
         assert [file.name for file in files if name.encode() in file.read_bytes()] == []
 
@@ -35,16 +35,6 @@ def test_of_a_conversion_and_of_what_is_saved_again(tmp_path: Path) -> None:
 
 
 def test_of_a_training(tmp_path: Path) -> None:
-    start = small_checkpoint(tmp_path / "start", ElmoForSequenceClassification, num_labels=2)
-    model, tokenizer = ElmoForSequenceClassification.from_pretrained(start), ElmoTokenizer.from_pretrained(start)
-    rows = [{**tokenizer(text), "labels": label} for label, text in enumerate(["A word .", "Two more"])] * 2
-    arguments = TrainingArguments(str(tmp_path / "run"), max_steps=1, save_steps=1, report_to="none", use_cpu=True)
-    trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
-    trainer.train()
-    trainer.save_model()
-    for folder in (tmp_path / "run", tmp_path / "run" / "checkpoint-1"):
-        (folder / "training_args.bin").unlink()  # Trainer's own, for this machine: hf-elmo push leaves it out
-        require_no_path(folder, tmp_path)
     text, held_out = write_lines(tmp_path / "text", ["A word is a word ."] * 60), write_lines(tmp_path / "other", ["A"])
     settings = {"max_steps": 2, "batch_size": 2, "window": 5, "report_to": []}
     pretrain(tmp_path / "new", text, config=TINY, held_out=held_out, **settings)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import hf_elmo
-from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, kernels, settle
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed, kernels, settle
 from tests.factories import SENTENCES, small_model
 
 TEXTS = ["The cat sat .", "It rained in Spain", "A mat", "so it goes on and on ,", "and ends"]
@@ -68,7 +67,7 @@ def test_each_sentence_starts_from_it(
 def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
     wanted = settled(**encoded(tokenizer, SENTENCES), output_hidden_states=True).hidden_states[-1].detach().numpy()
     for how in ({}, {"window": 3}):
-        for row, found in enumerate(hf_elmo.embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
+        for row, found in enumerate(embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
             np.testing.assert_allclose(found, wanted[row, 1 : len(found) + 1], atol=1e-5)
 
 
@@ -84,17 +83,6 @@ def test_it_is_trained_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenize
     for own, state in zip(states(settled), given, strict=True):
         torch.testing.assert_close(own.grad, state.grad.sum(2), rtol=1e-4, atol=1e-5)
         assert own.grad.any(2).all()
-
-
-def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
-    from datasets import Dataset
-
-    model = small_model(ElmoForSequenceClassification, classifier_dropout=0.0)
-    texts = Dataset.from_list([dict(tokenizer(sentence)) for sentence in SENTENCES])
-    stored = hf_elmo.store_layers(model, texts, dtype="float32")
-    settle(model, TEXTS, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="bilm_layers"):
-        hf_elmo.LayersCollator(tokenizer, model)(list(stored))
 
 
 @pytest.mark.parametrize("switched_on", [True, False])

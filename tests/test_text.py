@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import json
 import lzma
 import os
 import re
@@ -26,7 +25,6 @@ from tests.factories import small_model, write_lines
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 COMPRESS[".zst"] = lambda data: pyarrow.compress(data, "zstd", asbytes=True)
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]
-PAIRS = [("a b", "c"), ("", "say 'hi'"), ("d", "")]
 
 
 def write(path: Path, rows: list[str]) -> Path:
@@ -116,21 +114,27 @@ def test_sequences_of_fasta_and_their_identifiers(tmp_path):
     assert {row.name: row for row in rows} == {"sp|P1": [*"MKVLA"], "P2": [*"ACD"], "empty": [], "P4": [*"W*"]}
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet", "without a header.csv"])
-def test_a_second_column_gives_pairs(tmp_path, name):
-    path, columns = tmp_path / name, {"text_column": "one", "text_pair_column": "two"}
-    if path.suffix == ".parquet":
-        texts, pairs = map(list, zip(*PAIRS, strict=True))
-        pyarrow.parquet.write_table(pyarrow.table({"two": pairs, "id": [0, 1, 2], "one": texts}), path)
-    elif path.suffix == ".jsonl":
-        write_lines(path, [json.dumps({"two": pair, "one": text}) for text, pair in PAIRS])
-    else:
-        separator = "\t" if path.suffix == ".tsv" else ","
-        without_header = path.name.startswith("without")
-        columns = {"text_column": 1, "text_pair_column": 0} if without_header else columns
-        rows = PAIRS if without_header else [("one", "two"), *PAIRS]
-        write_lines(path, [f"{pair}{separator}{text}" for text, pair in rows])
-    assert list(RowSource(path, **columns)) == PAIRS
+@pytest.mark.parametrize(
+    ("name", "data", "column", "pair_column"),
+    [
+        (
+            "a.jsonl",
+            '{"two": "c", "one": "a b"}\n{"two": "hi", "one": ""}\n{"two": "", "one": "d"}\n',
+            "one",
+            "two",
+        ),
+        ("a.csv", "two,one\nc,a b\nhi,\n,d\n", "one", "two"),
+        ("a.tsv", "two\tone\nc\ta b\nhi\t\n\td\n", "one", "two"),
+        ("without a header.csv", "c,a b\nhi,\n,d\n", 1, 0),
+    ],
+)
+def test_a_second_column_gives_pairs(tmp_path, name, data, column, pair_column):
+    (tmp_path / name).write_text(data)
+    pairs = [("a b", "c"), ("", "hi"), ("d", "")]
+    assert list(RowSource(tmp_path / name, text_column=column, text_pair_column=pair_column)) == pairs
+    table = pyarrow.table({"two": ["c"], "id": [0], "one": ["a b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    assert list(RowSource(tmp_path / "b.parquet", text_column="one", text_pair_column="two")) == pairs[:1]
     # The text is the only other column, and a pair may be a number.
     write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
     assert list(RowSource(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]

@@ -11,6 +11,7 @@ import torch
 from hf_elmo import embed, layer_similarities, nearest_neighbors, word_plane
 from hf_elmo_cli import main
 
+from .. import factories
 from ..factories import save_checkpoint, word_level, write_lines
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
@@ -28,9 +29,7 @@ CORPUS = [
 
 def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:
     """`[layers, words, 2P]` by the model itself."""
-    with torch.no_grad():
-        output = model(**tokenizer(words, is_split_into_words=True, return_tensors="pt"), output_hidden_states=True)
-    return torch.cat(output.hidden_states)[:, 1:-1]
+    return torch.from_numpy(factories.layers_of(model, tokenizer, [words])[0][:, 1:-1])
 
 
 def cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
