@@ -83,9 +83,7 @@ def test_the_commands_of_the_pages_are_taken() -> None:
             parsed(shlex.split(line, comments=True)[1:])
 
 
-def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(monkeypatch, capsys) -> None:
     for error, status, says in (
         (ValueError("size is 0"), 1, "hf-elmo: error: size is 0\n"),
         (RuntimeError("boom"), 1, "hf-elmo: error: RuntimeError: boom\n"),
@@ -148,9 +146,7 @@ def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, caps
         "predict text.txt out.jsonl --model ./missing",
     ],
 )
-def test_what_does_not_exist_is_named_and_nothing_is_written(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_exist_is_named_and_nothing_is_written(command, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("A word is a word .\n" * 50)
     assert main(shlex.split(command)) == 1

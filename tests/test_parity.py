@@ -34,9 +34,7 @@ def compute_layers(checkpoint: Path, carried: bool) -> Iterator[np.ndarray]:
         yield from (hidden[:, row, : len(sentence) + 2] for row, sentence in enumerate(rows))
 
 
-@pytest.mark.parametrize(
-    ("library", "case"), [(library, case) for library, cases in parity.CASES.items() for case in cases]
-)
+@pytest.mark.parametrize(("library", "case"), [(name, case) for name in parity.CASES for case in parity.CASES[name]])
 def test_the_vectors_of_the_original_library(library: str, case: str, tmp_path: Path) -> None:
     checkpoint = convert(parity.write_source(library, case, tmp_path / "source"), tmp_path / "checkpoint")
     layers = compute_layers(checkpoint, carried=library in ("allennlp-carried", "simple_elmo"))
@@ -51,9 +49,7 @@ PYTHONS = {"allennlp": "allennlp_python", "simple_elmo": "simple_elmo_python", "
 
 @pytest.mark.peer
 @pytest.mark.parametrize("library", PYTHONS)
-def test_the_library_still_gives_the_stored_vectors(
-    library: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_the_library_still_gives_the_stored_vectors(library: str, request, tmp_path: Path) -> None:
     python = request.getfixturevalue(PYTHONS[library])
     source = parity.write_source(library, "published", tmp_path / "source")
     found = np.concatenate(parity.run_peer(python, library, source, parity.SENTENCES), axis=1)
@@ -79,9 +75,8 @@ def test_allennlps_own_model_equals_tensorflow(shared: Path, tmp_path: Path) -> 
     fixture = shared / "data" / "elmo_fixture"
     out = convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "out")
     model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
-    streams = [
-        [sentence.split() for sentence in stream] for stream in json.loads((fixture / "sentences.json").read_text())
-    ]
+    sentences = json.loads((fixture / "sentences.json").read_text())
+    streams = [[sentence.split() for sentence in stream] for stream in sentences]
     assert [len(stream) for stream in streams] == [10, 10, 10]
     expected = []
     for number in range(3):

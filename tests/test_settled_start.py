@@ -28,10 +28,8 @@ def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(
-    model: ElmoModel, tokenizer: ElmoTokenizer, rows: int
-) -> None:
-    """The states after the first text of each row do not count, unless there is no other."""
+def test_it_is_the_mean_of_the_states_after_texts(model: ElmoModel, tokenizer: ElmoTokenizer, rows: int) -> None:
+    """Rows carry them from text to text; those after a row's first text do not count, unless there is no other."""
     texts, found = TEXTS[: 4 * rows - 3], []
     for row in range(rows):
         state = None

@@ -117,14 +117,9 @@ def test_sequences_of_fasta_and_their_identifiers(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "column", "pair_column"),
     [
-        (
-            "a.jsonl",
-            '{"two": "c", "one": "a b"}\n{"two": "hi", "one": ""}\n{"two": "", "one": "d"}\n',
-            "one",
-            "two",
-        ),
-        ("a.csv", "two,one\nc,a b\nhi,\n,d\n", "one", "two"),
-        ("a.tsv", "two\tone\nc\ta b\nhi\t\n\td\n", "one", "two"),
+        ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', "a", "b"),
+        ("a.csv", "b,a\nc,a b\nhi,\n,d\n", "a", "b"),
+        ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", "a", "b"),
         ("without a header.csv", "c,a b\nhi,\n,d\n", 1, 0),
     ],
 )
@@ -132,9 +127,8 @@ def test_a_second_column_gives_pairs(tmp_path, name, data, column, pair_column):
     (tmp_path / name).write_text(data)
     pairs = [("a b", "c"), ("", "hi"), ("d", "")]
     assert list(RowSource(tmp_path / name, text_column=column, text_pair_column=pair_column)) == pairs
-    table = pyarrow.table({"two": ["c"], "id": [0], "one": ["a b"]})
-    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
-    assert list(RowSource(tmp_path / "b.parquet", text_column="one", text_pair_column="two")) == pairs[:1]
+    pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "id": [0], "a": ["a b"]}), tmp_path / "b.parquet")
+    assert list(RowSource(tmp_path / "b.parquet", text_column="a", text_pair_column="b")) == pairs[:1]
     # The text is the only other column, and a pair may be a number.
     write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
     assert list(RowSource(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]

@@ -66,9 +66,7 @@ def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, words:
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
-def test_lists_of_two_are_pairs_where_the_truncation_of_pairs_is_named(
-    tokenizer: ElmoTokenizer, truncation: str
-) -> None:
+def test_lists_of_two_are_pairs_where_the_truncation_is_named(tokenizer: ElmoTokenizer, truncation: str) -> None:
     found = tokenizer([["a b", "c"], ["d", "e"]], truncation=truncation, padding=True)
     assert found["input_ids"] == tokenizer([("a b", "c"), ("d", "e")], padding=True)["input_ids"]
     words = tokenizer([["New", "York"]], truncation=truncation, is_split_into_words=True)
@@ -120,9 +118,7 @@ def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
 @every_side
 @pytest.mark.parametrize("tensors", ["pt", "np", None])
 @pytest.mark.parametrize(("how", "length"), [({"padding": True}, 6), (PADDED_TO_12, 12)], ids=["longest", "12"])
-def test_padding_is_rows_of_zeros(
-    tokenizer: ElmoTokenizer, side: str, tensors: str | None, how: dict, length: int
-) -> None:
+def test_padding_is_rows_of_zeros(tokenizer: ElmoTokenizer, side: str, tensors: str, how: dict, length: int) -> None:
     how = {"return_tensors": tensors, **how}
     made, asked = whitespace_tokenizer(padding_side=side), {"padding_side": side, **how}
     for encoded in (made(TEXTS, **how), tokenizer(TEXTS, **asked), tokenizer.pad(tokenizer(TEXTS), **asked)):

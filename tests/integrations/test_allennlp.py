@@ -88,19 +88,15 @@ def test_the_embedder_carries_its_state_through_batches_of_other_sizes(files: Fi
 
 def test_files(files: Files, tmp_path: Path) -> None:
     """In each format, and keyed by sentences, where a slash makes a group, as in AllenNLP."""
-    text, out = tmp_path / "text.txt", str(tmp_path / "out.hdf5")
     lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]
-    write_lines(text, lines)
+    text, out = write_lines(tmp_path / "text.txt", lines), str(tmp_path / "out.hdf5")
     expected = list(ElmoEmbedder(*files).embed_sentences(map(str.split, lines), batch_size=2))
     for output_format, choose in {"all": lambda x: x, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}.items():
-        with text.open() as opened:
-            ElmoEmbedder(*files).embed_file(opened, out, output_format, batch_size=2)
-            assert opened.closed
+        ElmoEmbedder(*files).embed_file(text.open(), out, output_format, batch_size=2)
         with h5py.File(out) as file:
             for number, layers in enumerate(expected):
                 np.testing.assert_allclose(file[str(number)][...], choose(layers), atol=1e-6)
-            index = json.loads(file["sentence_to_index"][0])
-            assert index == {line: str(number) for number, line in enumerate(lines)}
+            assert json.loads(file["sentence_to_index"][0]) == {line: str(number) for number, line in enumerate(lines)}
     ElmoEmbedder(*files).embed_file(text.open(), out, forget_sentences=True)
     with h5py.File(out) as file:
         assert sorted(file) == list("0123456")
