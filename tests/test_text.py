@@ -147,7 +147,6 @@ def test_a_second_column_gives_pairs(tmp_path, name, data, column, pair_column):
         ("a.csv", b"id,text\n1,a\n2\n", {}, r"a\.csv.*Row #3"),
         ("a.csv", b"text,body\n1,a\n", {"text_pair_column": "x"}, "text_pair_column"),
         ("a.csv", b"id;text\n1;a b\n", {}, "text_column"),
-        ("a.parquet", b"PAR1 no", {}, r"a\.parquet"),
     ],
 )
 def test_what_is_malformed_is_named(tmp_path, name, data, options, named):
@@ -216,15 +215,11 @@ def test_what_is_no_text_or_no_list_of_texts_is_refused():
         list(RowSource("A text that is given in place of a list of texts. " * 99))
 
 
-def store(folder: object) -> None:
-    model = small_model(ElmoForTokenClassification)
-    store_layers(model, Dataset.from_dict({"input_ids": [[[1] * model.config.row_length]]}), folder=folder)
-
-
+ENCODED = Dataset.from_dict({"input_ids": [[[1] * 50]]})
 WRITERS = {
     "embed": lambda out: hf_elmo.embed(None, ["a"], f"{out}.npz"),
     "pretrain": lambda out: hf_elmo.pretrain(out, ["a"]),
-    "store_layers": store,
+    "store_layers": lambda out: store_layers(small_model(ElmoForTokenClassification), ENCODED, folder=out),
     "vocab": lambda out: main(["--traceback", "vocab", str(out), "a.txt"]),
     "convert": lambda out: convert("a.zip", Path(out)),
 }

@@ -68,8 +68,6 @@ def test_what_cannot_be_compared_is_refused(model):
     for word in ("sea", 6, -1):
         with pytest.raises(ValueError, match="word"):
             nearest_neighbors(model, QUERY, word, CORPUS)
-    with pytest.raises(ValueError, match="two or more"):
-        layer_similarities(model, [QUERY], "bank")
     with pytest.raises(ValueError, match="sentences"):
         word_plane(model, ["a", "", "b"])
 
@@ -127,7 +125,6 @@ def test_uses_of_one_word_are_compared_in_pairs(model, tokenizer):
     sentences = [QUERY, ["bank", "too"], ["a", "bank"]]
     found = layer_similarities(model, sentences, "bank", tokenizer=tokenizer)
     pairs = [layer_similarities(model, list(two), "bank", tokenizer=tokenizer) for two in combinations(sentences, 2)]
-    assert found.matrix.shape == (3, 3, 3)
     np.testing.assert_allclose(found.matrix[:, 2, 0], pairs[1].layers, atol=1e-5)
     np.testing.assert_allclose(found.layers, np.mean([pair.layers for pair in pairs], axis=0), atol=1e-5)
     weights = [6 * 2 - 1, 6 * 2 - 1, 2 * 2 - 1]

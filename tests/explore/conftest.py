@@ -1,4 +1,4 @@
-"""Two checkpoints to look into."""
+"""Two checkpoints to look into, without and with softmax and vocabulary."""
 
 from pathlib import Path
 
@@ -12,12 +12,10 @@ VOCABULARY = ["<S>", "</S>", "<UNK>", "the", "bank", "<b>river</b>", "of"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A checkpoint without softmax."""
     return small_checkpoint(tmp_path / "model")
 
 
 @pytest.fixture
 def language_model(tmp_path: Path) -> Path:
-    """A checkpoint with softmax and vocabulary."""
     tokenizer = whitespace_tokenizer(vocab_file=str(write_lines(tmp_path / "vocab.txt", VOCABULARY)))
     return save_checkpoint(tmp_path / "lm", small_model(ElmoForPreTraining, vocab_size=len(VOCABULARY)), tokenizer)
