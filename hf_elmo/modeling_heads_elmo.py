@@ -101,7 +101,7 @@ class ElmoWords:
     places: Tensor  # [batch, positions], bool, the positions of the words
     mask: Tensor  # [batch, words], bool, false at padding
     layers: Sequence[Tensor]  # the layers of the biLM, each [packed, 2P], boundaries included; none without ELMo
-    indices: Tensor | None  # [total number of words], row after row, the index of each word in the packed layers
+    indices: Tensor | None  # [batch, words], the index of each word in the packed layers; any index at padding
     word_vector_ids: Tensor | None = None  # [batch, words]
 
     def rows(self, values: Tensor) -> Tensor:
@@ -110,7 +110,8 @@ class ElmoWords:
 
     def unpack(self, packed: Tensor) -> Tensor:
         """The values `[batch, words, ...]` of the words, from values as packed as the layers."""
-        return expand(packed[self.indices], self.mask)
+        rows = packed.index_select(0, self.indices.flatten()).unflatten(0, self.mask.shape)
+        return rows.masked_fill(~self.mask[:, :, None], 0.0)
 
     def put_back(self, rows: Tensor) -> Tensor:
         """Values `[batch, words, ...]` at the positions of the words, `[batch, positions, ...]`; zero elsewhere."""
@@ -335,7 +336,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         ids = None if self.head.word_vectors is None else require("word_vector_ids", inputs.word_vector_ids)
         texts = self.split_texts(mask, boundaries)
         layers, hidden_states, index_of = [], None, None
-        if self.config.use_elmo:
+        if inputs.bilm_layers is not None and self.config.use_elmo:
+            layers, index_of = self._stored_layers(inputs.bilm_layers, mask)
+        elif self.config.use_elmo:
             packing = self.elmo.packing_type.of(torch.stack(texts))
             layers, hidden_states = self._layers(inputs, packing, mask)
             index_of = packing.index_of()
@@ -347,7 +350,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             places = text if self.reads_boundaries else text & ~boundaries
             lengths = places.sum(1)
             inside = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
-            one = ElmoWords(places, inside, layers, None if index_of is None else index_of[places.flatten()])
+            indices = None if index_of is None else expand(index_of[places.flatten()], inside)
+            one = ElmoWords(places, inside, layers, indices)
             one.word_vector_ids = None if ids is None else one.rows(ids)
             words.append(one)
         return words, hidden_states
@@ -366,16 +370,21 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]
 
     def _layers(self, inputs: ElmoInputs, packing: Any, mask: Tensor) -> tuple[Sequence[Tensor], Any]:
-        """The biLM's layers, packed, and padded if they are asked for: computed, or from the argument `bilm_layers`."""
-        if (layers := inputs.bilm_layers) is None:
-            unpadded_mask(self.config, inputs.input_ids, mask, inputs.inputs_embeds)  # checks the shapes
-            vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
-            state = inputs.state and tuple(part.repeat(1, 1, packing.num_rows // len(mask), 1) for part in inputs.state)
-            return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
+        """The biLM's layers, packed, and padded if they are asked for."""
+        unpadded_mask(self.config, inputs.input_ids, mask, inputs.inputs_embeds)  # checks the shapes
+        vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
+        state = inputs.state and tuple(part.repeat(1, 1, packing.num_rows // len(mask), 1) for part in inputs.state)
+        return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
+
+    def _stored_layers(self, layers: Tensor, mask: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        """The layers of the argument `bilm_layers`, and the index in them of each position of the flattened batch."""
         if not layers.is_floating_point():
             raise ValueError(f"bilm_layers have the dtype {layers.dtype}, not floats: use a collator of hf_elmo.")
         self.require_frozen_bilm()
-        return packing.pack(layers).to(self.get_input_embeddings().weight.dtype).unbind(1), None
+        layers, inside = layers.to(self.get_input_embeddings().weight.dtype).flatten(0, 1), mask.flatten()
+        if self.config.scalar_mix_layer_norm:  # padding would be normalized, too
+            return layers[inside].unbind(1), inside.cumsum(0) - 1
+        return layers.unbind(1), torch.arange(len(layers), device=layers.device)
 
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
