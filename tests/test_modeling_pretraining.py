@@ -51,20 +51,6 @@ def test_a_word_does_not_move_its_own_prediction(model, tokenizer, padding_side,
     assert torch.equal(moved[1], inside & (positions <= place))
 
 
-def test_a_window_of_one_word_does_not_see_the_next(model, tokenizer):
-    """With words of its own for the backward LM, either direction predicts from what it has read only."""
-    inputs = encode(tokenizer)["input_ids"][:, :5]
-    backward = inputs.flip(1)
-    with torch.no_grad():
-        before = model(inputs, backward_input_ids=backward)
-        backward = backward.clone()
-        backward[:, 3] = inputs[:, 0]
-        after = model(inputs, backward_input_ids=backward)
-    assert torch.equal(before.forward_logits, after.forward_logits)
-    assert torch.equal(before.backward_logits[:, :3], after.backward_logits[:, :3])
-    assert not torch.equal(before.backward_logits[:, 3], after.backward_logits[:, 3])
-
-
 def test_loss_is_the_mean_of_both_directions_in_nats(model, batch):
     output = model(**batch, output_logits=True)
     both = output.forward_logits, output.backward_logits

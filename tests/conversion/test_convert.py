@@ -64,15 +64,12 @@ def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
         assert torch.equal(model(**words).last_hidden_state, load(*source)(**words).last_hidden_state)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_there_and_back_by_the_commands_without_the_head(
-    source: tuple[Path, Path], out: Path, tmp_path: Path, dtype: str
-) -> None:
-    options = ["--dtype", dtype, "--word-splitting", "whitespace"]
+def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
+    options = ["--dtype", "bfloat16", "--word-splitting", "whitespace"]
     assert main(["convert", *map(str, source), str(out), *options]) == 0
-    expected = {key: tensor.to(getattr(torch, dtype)) for key, tensor in load(*source).state_dict().items()}
+    expected = {key: tensor.bfloat16() for key, tensor in load(*source).state_dict().items()}
     torch.testing.assert_close(load_file(out / "model.safetensors"), expected, rtol=0, atol=0)
-    assert AutoModel.from_pretrained(out, dtype="auto").dtype == getattr(torch, dtype)
+    assert AutoModel.from_pretrained(out, dtype="auto").dtype == torch.bfloat16
     assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
     head = ElmoForSequenceClassification.from_pretrained(out, num_labels=3)
     torch.nn.init.normal_(head.elmo.scalar_mix.scalars)

@@ -25,10 +25,6 @@ SENTENCES = [
 ]
 
 
-def layers(checkpoint: Path) -> list[np.ndarray]:
-    return layers_of(AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint), SENTENCES)
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_model(tmp_path / "source", make_settings(), SENTENCES)
@@ -70,7 +66,9 @@ def test_a_corpus_is_embedded_as_sentences_are_and_a_tokenizer_of_bytes_is_refus
     source: Path, tmp_path: Path
 ) -> None:
     checkpoint = convert(source, tmp_path / "checkpoint")
-    for array, expected in zip(embed(checkpoint, SENTENCES, layers="all"), layers(checkpoint), strict=True):
+    loaded = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
+    expected_layers = layers_of(*loaded, SENTENCES)
+    for array, expected in zip(embed(checkpoint, SENTENCES, layers="all"), expected_layers, strict=True):
         np.testing.assert_allclose(array, expected[:, 1:-1], atol=1e-6)
     with pytest.raises(ValueError, match="tokenizer"):
         embed(checkpoint, SENTENCES, tokenizer=ElmoTokenizer())

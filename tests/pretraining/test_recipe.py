@@ -176,13 +176,10 @@ def test_vocab_command(files, parquet, tmp_path, capsys):
 def test_pretrain_command(files, tmp_path, capsys):
     arguments = ["pretrain", str(tmp_path / "out"), str(files["general"]), "--pretokenized", "--steps", "4"]
     assert main([*arguments, "--config=hidden_sise=4"]) == 1
-    assert "hidden_sise" in capsys.readouterr().err
     arguments += ["--batch-size", "3", "--held-out", str(files["held_out"])]
     arguments += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]
     assert main([*arguments, *CONFIG]) == 0
-    printed = capsys.readouterr().out
-    assert "held-out perplexity before: forward" in printed
-    assert "held-out perplexity after: forward" in printed
+    assert "held-out perplexity after: forward" in capsys.readouterr().out
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
 
 
