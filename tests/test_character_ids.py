@@ -7,19 +7,20 @@ from hypothesis import strategies as st
 
 from hf_elmo import ElmoConfig, ElmoTokenizer
 from hf_elmo.tokenization_elmo import character_ids_to_word, words_to_character_ids
+from hf_elmo.utils.spelling import BEGIN, END, PADDING, Speller
 
-BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 256, 257, 258, 259, 260
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, WORD_PADDING = 256, 257, 258, 259, 260
 
 
 def expected_ids(word: str, length: int = 50) -> list[int]:
     """Begin of word, at most 48 bytes, end of word, padding to 50; all raised by one."""
     row = [BEGIN_WORD, *word.encode("utf-8", "ignore")[: length - 2], END_WORD]
-    row += [PADDING] * (length - len(row))
+    row += [WORD_PADDING] * (length - len(row))
     return [character + 1 for character in row]
 
 
 def boundary_ids(character: int, length: int = 50) -> list[int]:
-    return [number + 1 for number in [BEGIN_WORD, character, END_WORD] + [PADDING] * (length - 3)]
+    return [number + 1 for number in [BEGIN_WORD, character, END_WORD] + [WORD_PADDING] * (length - 3)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -64,3 +65,18 @@ def test_a_word_that_looks_like_a_boundary_is_one_only_where_asked_for(tokenizer
         if word in ("<S>", "</S>"):
             ids = tokenizer(text, is_split_into_words=split, split_special_tokens=False)["input_ids"]
             assert ids[2] == boundary_ids(BEGIN_SENTENCE if word == "<S>" else END_SENTENCE)
+
+
+@pytest.mark.parametrize(("length", "boundary_words"), [(50, False), (7, True)])
+def test_each_distinct_token_is_spelled_once_as_the_tokenizer_does(length: int, boundary_words: bool) -> None:
+    tokens = [BEGIN, "the", "cat", "", "the", "<pad>", "<S>", "</S>", END, PADDING, BEGIN, "naïve", "cat", END]
+    tokenizer = ElmoTokenizer(max_word_length=length)
+    begin, end = tokenizer("")["input_ids"]
+    special = {BEGIN: begin, END: end, PADDING: [0] * length}
+    how = {"is_split_into_words": True, "add_special_tokens": False, "split_special_tokens": not boundary_words}
+    expected = [special[t] if t in special else tokenizer([t], **how)["input_ids"][0] for t in tokens]
+    speller = Speller(tokenizer, boundary_words)
+    assert speller.characters(tokens).tolist() == expected
+    ids, rows = speller.distinct(tokens)
+    assert len(ids) == len(set(tokens))
+    assert ids[rows].tolist() == expected

@@ -1,4 +1,4 @@
-"""Reading text: lines, and rows of every format."""
+"""Reading text: lines, rows of every format, and `pretokenized=True`, which means the same everywhere."""
 
 import bz2
 import gzip
@@ -21,26 +21,11 @@ from hf_elmo.conversion import convert
 from hf_elmo.utils.text import RowSource, Sentences, check_row, find_files, read_lines, rows_of
 from hf_elmo_cli import main
 from tests.factories import small_model, write_lines
+from tests.language_models import small_language_model, small_tokenizer
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 COMPRESS[".zst"] = lambda data: pyarrow.compress(data, "zstd", asbytes=True)
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]
-
-
-def write(path: Path, rows: list[str]) -> Path:
-    """`rows` as a file of the format that the ending of `path` names."""
-    table, ending = pandas.DataFrame({"id": range(len(rows)), "text": rows}), path.name.removesuffix(".gz")[2:]
-    if ending == "parquet":
-        table.to_parquet(path, row_group_size=2)
-    elif ending == "jsonl":
-        table.to_json(path, orient="records", lines=True)
-    elif ending == "csv":
-        table.to_csv(path, index=False)
-    else:
-        lines = rows if ending == "txt" else ["id\ttext", *(f"{number}\t{row}" for number, row in enumerate(rows))]
-        data = "".join(f"{line}\n" for line in lines).encode()
-        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
@@ -81,9 +66,15 @@ def test_files_of_paths_folders_and_patterns(tmp_path):
         find_files(tmp_path / "nothing*.txt")
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.csv.gz", "a.tsv", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.csv.gz", "a.parquet"])
 def test_every_format_gives_the_rows(tmp_path, name):
-    source = RowSource(write(tmp_path / name, ROWS))
+    table, source = pandas.DataFrame({"id": range(len(ROWS)), "text": ROWS}), RowSource(tmp_path / name)
+    if name == "a.parquet":
+        table.to_parquet(source.path, row_group_size=2)
+    elif name == "a.jsonl":
+        table.to_json(source.path, orient="records", lines=True)
+    else:
+        table.to_csv(source.path, index=False)
     assert list(source) == list(source) == ROWS  # a second reading begins at the beginning
     other_name = source.path.rename(tmp_path / ("a.data" + source.path.suffix.removeprefix(source.ending)))
     assert list(RowSource(other_name, source.resolved_format)) == ROWS
@@ -232,3 +223,28 @@ def test_an_address_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError, match="address"):
         write(out)
     assert list(tmp_path.iterdir()) == []
+
+
+TEXT = "It isn't  so."  # three words at whitespace, five by the tokenizer
+
+# Of each function the number of words that it finds in TEXT; `how` is the tokenizer and `pretokenized`.
+COUNTS = {
+    "embed": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, corpus, **how)[0]),
+    "embed texts": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, [TEXT], **how)[0]),
+    "nearest_neighbors": lambda model, corpus, **how: len(
+        hf_elmo.nearest_neighbors(model, f"Oh. {TEXT}", "It", corpus, top=1, **how)[1][0].sentence
+    ),
+    # One prediction is that of the boundary.
+    "perplexity": lambda model, corpus, **how: hf_elmo.perplexity(model, corpus, **how).words // 9 - 1,
+    "score": lambda model, corpus, **how: len(hf_elmo.score(model, [TEXT], **how)[0].words) - 2,
+    "substitutes": lambda model, corpus, **how: len(hf_elmo.substitutes(model, TEXT, top=2, **how)),
+    "word_plane": lambda model, corpus, **how: len(hf_elmo.word_plane(model, [TEXT], **how).sentences[0]),
+}
+
+
+@pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
+def test_words_of_text_that_is_tokenized_already(count: Callable[..., int], tmp_path: Path) -> None:
+    tokenizer, corpus = small_tokenizer(tmp_path), write_lines(tmp_path / "corpus.txt", [TEXT] * 9)
+    model = small_language_model(tokenizer)
+    assert count(model, corpus, tokenizer=tokenizer, pretokenized=True) == 3
+    assert count(model, corpus, tokenizer=tokenizer) == 5
