@@ -45,9 +45,8 @@ def test_an_option_takes_one_value() -> None:
 @pytest.mark.parametrize("arguments", [["--version"], ["embed", "a"], ["pretrain", "--help"]], ids=" ".join)
 def test_what_runs_nothing_imports_nothing(arguments: list[str]) -> None:
     code = "import sys\ntry:\n    import hf_elmo_cli; sys.exit(hf_elmo_cli.main(sys.argv[1:]))\nfinally:\n    "
-    done = subprocess.run(
-        [sys.executable, "-c", code + "print(*sys.modules)", *arguments], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", code + "print(*sys.modules)", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == (0 if arguments[-1].startswith("--") else 2)
     *printed, last = done.stdout.splitlines()
     assert arguments != ["--version"] or printed == [f"hf-elmo {hf_elmo.__version__}"]

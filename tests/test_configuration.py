@@ -55,7 +55,6 @@ CONTRADICTIONS = [
     ("char_filters", {"max_word_length": 6, "char_filters": [[1, 4], [7, 2]]}),
     ("char_projection", {"char_projection": False}),
     ("cell_projection", {"cell_projection": False}),
-    ("cell_clip", {"cell_clip": 0}),
     ("word_embedding_size", {"word_vocab_size": 9}),
     ("layer_weights", {"layer_weights": [0.5, 0.5]}),
     ("layer_weights", {"layer_weights": [0, 0.0, 0]}),

@@ -45,12 +45,9 @@ def test_it_is_the_mean_of_the_states_after_texts(model: ElmoModel, tokenizer: E
             torch.testing.assert_close(own.double(), mean, atol=1e-5, rtol=0)  # rows together sum in another order
 
 
-@pytest.mark.parametrize(
-    ("backends", "dtype"), [("on", torch.float32), ("on", torch.bfloat16), ("off", torch.float32)], ids=str
-)
-def test_each_sentence_starts_from_it(
-    settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str, dtype: torch.dtype
-) -> None:
+@pytest.mark.parametrize("how", [("on", torch.float32), ("on", torch.bfloat16), ("off", torch.float32)], ids=str)
+def test_each_sentence_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, how: tuple) -> None:
+    backends, dtype = how
     settled, inputs = settled.to(dtype), encoded(tokenizer, SENTENCES)
     hidden, cell = (part[:, :, None].expand(-1, -1, len(SENTENCES), -1) for part in states(settled))
     given, zeros = (hidden, cell.float()), (torch.zeros_like(hidden), torch.zeros_like(cell))
