@@ -48,14 +48,6 @@ def test_other_splittings() -> None:
     assert encoded["offset_mapping"] == [(0, 0), (0, 1), (1, 2), (3, 4), (5, 6), (0, 0)]
 
 
-def test_the_choice_may_be_changed_on_loading(tmp_path: Path) -> None:
-    ElmoTokenizer(word_splitting="whitespace").save_pretrained(tmp_path)
-    again = ElmoTokenizer.from_pretrained(tmp_path, word_splitting="lm1b")
-    assert again.tokenize("It isn't.") == ["It", "isn", "'t", "."]
-    again.save_pretrained(tmp_path)
-    assert AutoTokenizer.from_pretrained(tmp_path).tokenize("It isn't.") == ["It", "isn", "'t", "."]
-
-
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer])
 def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader: type) -> None:
     tokenizer = ElmoTokenizer()
@@ -63,7 +55,9 @@ def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader
     tokenizer.save_pretrained(tmp_path / "lower")
     for splitting, words in (("lm1b", ["big", "city", "!"]), ("whitespace", ["big", "city!"])):
         again = loader.from_pretrained(tmp_path / "lower", word_splitting=splitting)
-        assert again.split_into_words(["Big CITY!"]) == [words]
+        again.save_pretrained(tmp_path / splitting)
+        for one in (again, loader.from_pretrained(tmp_path / splitting)):
+            assert one.split_into_words(["Big CITY!"]) == [words]
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\|"), "removed")
     tokenizer.save_pretrained(tmp_path / "own")
     again = loader.from_pretrained(tmp_path / "own")
@@ -72,13 +66,8 @@ def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader
 
 
 # Any code point, what splitting looks at more often than by chance: whitespace, punctuation, marks.
-ANY_TEXT = st.text(
-    st.one_of(
-        st.sampled_from(" \t\n\x1c\x85\u00a0\u2028\u3000.,'-_“’<>S/aZé0\u0301\U000e01ef\0"),
-        st.characters(codec="utf-8"),
-    ),
-    max_size=30,
-)
+OFTEN = st.sampled_from(" \t\n\x1c\x85\u00a0\u2028\u3000.,'-_“’<>S/aZé0\u0301\U000e01ef\0")
+ANY_TEXT = st.text(OFTEN | st.characters(codec="utf-8"), max_size=30)
 TOKENIZERS = [ElmoTokenizer(splitting) for splitting in ("lm1b", "whitespace", "characters")]
 TOKENIZERS.append(ElmoTokenizer(split_special_tokens=False))
 

@@ -14,16 +14,10 @@ from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors
 from hf_elmo.explore import INK, Explorer, picture
 from tests.factories import write_lines
 
-NAME = "{http://www.w3.org/2000/svg}"
-
 
 def cells(table: str) -> list[list[str]]:
     rows = re.findall(r"<tr>(.*?)</tr>", table)
     return [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows]
-
-
-def texts(svg: str) -> list[str]:
-    return ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter(f"{NAME}text")]
 
 
 def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> None:
@@ -48,8 +42,6 @@ def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
     (expected,) = substitutes(explorer.model, "the old bank", "old", top=3)
     words = [unescape(row[0]) for row in cells(found)]
     assert words == [word for word, _ in (*expected.candidates, *expected.forward, *expected.backward)]
-    with pytest.raises(ValueError, match="'sea'"):
-        explorer.substitutes("the old bank", "sea")
 
 
 @pytest.mark.slow
@@ -75,4 +67,5 @@ def test_any_word_is_drawn_as_it_is() -> None:
     points = np.random.default_rng(0).normal(size=(6, 2))
     html = picture(plot_word_plane, WordPlane([words], [words], [points], (0.75, 0.25), 2))
     for svg in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
-        assert set(words) <= set(texts(svg))
+        drawn = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        assert set(words) <= {"".join(element.itertext()) for element in drawn}
