@@ -1,5 +1,6 @@
 """Batches of text for training the language models; their position in the text can be saved."""
 
+import copy
 import hashlib
 import heapq
 import sys
@@ -36,6 +37,8 @@ class _Batches(IterableDataset):
     """
 
     carries_state: bool
+    options: tuple[str, ...]  # attributes that are arguments of this layout alone
+    position: tuple[str, ...]  # names, without their underscore, of attributes that hold text read but not yielded yet
     _capacity: int  # the size of a batch of this process: time steps or rows
 
     def __init__(
@@ -99,6 +102,7 @@ class _Batches(IterableDataset):
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
             "processes": self.world_size,
+            **{name: getattr(self, name) for name in self.options},
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -109,6 +113,7 @@ class _Batches(IterableDataset):
             "texts_read": self._texts_read,
             "step": 0 if ended else self._step,
             "length": self._length,
+            **{name: copy.copy(getattr(self, f"_{name}")) for name in self.position},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -116,6 +121,8 @@ class _Batches(IterableDataset):
         self._epoch, self._texts_read, self._length = state["epoch"], state["texts_read"], state["length"]
         self._step = self._resumed_at = state["step"]
         self._texts = None
+        for name in self.position:
+            setattr(self, f"_{name}", copy.copy(state[name]))
 
     def _next_text(self) -> Text:
         if self._texts is None:
@@ -217,7 +224,7 @@ class PackedWindows(_Batches):
         rank, world_size: the rank of this process and the number of processes, as in torch.distributed.
     """
 
-    carries_state = True
+    carries_state, options, position = True, ("window",), ("rows", "waiting")
 
     def __init__(
         self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
@@ -226,17 +233,6 @@ class PackedWindows(_Batches):
         self.window, self._capacity = window, batch_size * window
         self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, number of its words read
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "window": self.window}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "rows": list(self._rows), "waiting": list(self._waiting)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._rows, self._waiting = list(state["rows"]), list(state["waiting"])
 
     def _size(self, text: Text) -> int:
         return _steps(text)
@@ -278,7 +274,7 @@ class PaddedTexts(_Batches):
         sort_batches: number of batches that are formed together, from rows sorted by length.
     """
 
-    carries_state = False
+    carries_state, options, position = False, ("max_words", "sort_batches"), ("rest", "pool", "pools")
 
     def __init__(
         self,
@@ -294,17 +290,6 @@ class PaddedTexts(_Batches):
         self._rest: list[Row] = []  # rows read but not in a batch yet
         self._pool: list[list[Row]] = []  # batches formed but not yielded yet
         self._pools = 0  # pools formed
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "max_words": self.max_words, "sort_batches": self.sort_batches}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "rest": list(self._rest), "pool": list(self._pool), "pools": self._pools}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._rest, self._pool, self._pools = list(state["rest"]), list(state["pool"]), state["pools"]
 
     def _size(self, text: Text) -> int:
         return -(-_steps(text) // self.max_words)
