@@ -116,10 +116,6 @@ def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) 
     return reference.sentence([reference.word_vector(row) for row in rows], state)
 
 
-def word_vector(model: ElmoModel, characters: Tensor) -> Tensor:
-    return reference_of(model).word_vector(characters)
-
-
 # -- of AllenNLP's files -----------------------------------------------------------------------------------------------
 
 

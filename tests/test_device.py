@@ -120,16 +120,8 @@ def embedded(folder: Path, place: str) -> Any:
     return load_file(folder / "out.safetensors")
 
 
-def predicted(head: str, texts: list) -> Callable[[Path, str], Any]:
-    return lambda folder, place: hf_elmo.predict(make(head).to(place), texts, tokenizer=TOKENIZER)
-
-
-def answered(folder: Path, place: str) -> Any:
-    return hf_elmo.answer(make("no answer"), QUESTIONS, PASSAGES, tokenizer=TOKENIZER, device=place)
-
-
-def resolved(folder: Path, place: str) -> Any:
-    return hf_elmo.resolve(make("resolver"), DOCUMENTS, tokenizer=TOKENIZER, device=place)
+def called(function: Callable, head: str, *texts: list) -> Callable[[Path, str], Any]:
+    return lambda folder, place: function(make(head), *texts, tokenizer=TOKENIZER, device=place)
 
 
 def stored(folder: Path, place: str) -> Any:
@@ -155,38 +147,12 @@ def with_allennlp(folder: Path, place: str) -> Any:
     return [*embedder.embed_sentences([text.split() for text in SENTENCES])]
 
 
-USES = {
-    "embed": embedded,
-    "classes": predicted("pooled", SENTENCES),
-    "tags": predicted("crf", SENTENCES),
-    "answer": answered,
-    "resolve": resolved,
-    "stored layers": stored,
-    "language models": language,
-    "allennlp": with_allennlp,
-}
-
-
-@pytest.mark.parametrize("use", USES)
-def test_what_users_call(use, tmp_path, monkeypatch):
-    expected = USES[use](tmp_path / "cpu", CPU)
-    with emulated_device.emulated_device():
-        monkeypatch.setattr(torch.nn.Module, "cuda", lambda module, index: module.to(GPU))
-        assert_near(USES[use](tmp_path / "gpu", GPU), expected)
-
-
 def trained(folder: Path, place: str) -> dict[str, np.ndarray]:
     """The weights after two steps of a tagger."""
     rows = Dataset.from_dict(dict(TOKENIZER(SENTENCES)))
     rows = rows.map(lambda row: {"labels": [-100, *[0] * (len(row["input_ids"]) - 2), -100]})
-    how = {
-        "max_steps": 2,
-        "learning_rate": 0.01,
-        "report_to": [],
-        "save_strategy": "no",
-        "dataloader_pin_memory": False,
-    }
-    arguments = TrainingArguments(folder, use_cpu=place == CPU, disable_tqdm=True, **how)
+    how = {"max_steps": 2, "learning_rate": 0.01, "save_strategy": "no", "report_to": [], "disable_tqdm": True}
+    arguments = TrainingArguments(folder, use_cpu=place == CPU, dataloader_pin_memory=False, **how)
     model = make("crf", **NO_DROPOUT)
     trainer = Trainer(model, arguments, train_dataset=rows, data_collator=hf_elmo.TaggingCollator(TOKENIZER))
     trainer.train()
@@ -207,8 +173,23 @@ def pretrained(folder: Path, place: str) -> dict[str, np.ndarray]:
     return load_file(folder / "out" / "model.safetensors")
 
 
-@pytest.mark.parametrize("train", [trained, pretrained])
-def test_trainings(train, tmp_path):
-    expected = train(tmp_path / "cpu", CPU)
+USES = {
+    "embed": embedded,
+    "classes": called(hf_elmo.predict, "pooled", SENTENCES),
+    "tags": called(hf_elmo.predict, "crf", SENTENCES),
+    "answer": called(hf_elmo.answer, "no answer", QUESTIONS, PASSAGES),
+    "resolve": called(hf_elmo.resolve, "resolver", DOCUMENTS),
+    "stored layers": stored,
+    "language models": language,
+    "allennlp": with_allennlp,
+    "training": trained,
+    "pretraining": pretrained,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_users_call(use, tmp_path, monkeypatch):
+    expected = USES[use](tmp_path / "cpu", CPU)
     with emulated_device.emulated_device():
-        assert_near(train(tmp_path / "gpu", GPU), expected)
+        monkeypatch.setattr(torch.nn.Module, "cuda", lambda module, index: module.to(GPU))
+        assert_near(USES[use](tmp_path / "gpu", GPU), expected)

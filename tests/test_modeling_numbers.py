@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.factories import SENTENCES, TINY
-from tests.reference import sentence_layers, word_vector
+from tests.reference import sentence_layers
 
 ARCHITECTURES = {
     "as published": {},
@@ -25,6 +25,7 @@ ARCHITECTURES = {
     "one layer": {"num_hidden_layers": 1},
     "four layers": {"num_hidden_layers": 4},
     "long words": {"max_word_length": 61},
+    "filters of one character and as wide as a word": {"char_filters": [[1, 4], [7, 8], [50, 25]]},
     "words as short as the widest filter": {"max_word_length": 4, "char_filters": [[2, 5], [4, 6]]},
 }
 
@@ -54,23 +55,26 @@ def near(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
 
 
-# -- against the textbook ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_every_architecture_equals_the_textbook(changes: dict) -> None:
+    """In two batches, the second of which starts from the state after the first."""
     model, tokenizer = make(3.0, torch.float64, **changes)
-    texts = ["Ünïcödé 日本語 😀 , too", "a", "extraordinarily " + "x" * 70]
-    inputs = tokenizer(texts, padding=True, return_tensors="pt")
-    output = model(**inputs, output_hidden_states=True, use_cache=True)
-    for row, text in enumerate(texts):
-        ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
-        layers, state = sentence_layers(model, ids)
-        near(torch.stack(output.hidden_states)[:, row, : len(ids)], layers, 1e-11)
-        near(output.last_hidden_state[row, : len(ids)], layers.mean(0), 1e-11)
-        near(output.pooler_output[row], layers.mean(0)[1:-1].mean(0), 1e-11)
-        near(output.state[0][:, :, row], state[0], 1e-11)
-        near(output.state[1][:, :, row], state[1], 1e-11)
+    state, textbook, how = None, [None] * 3, {"is_split_into_words": True, "return_tensors": "pt"}
+    first, second = (
+        [["Ünïcödé", "日本語", "😀", ""], ["a"], ["long", "x" * 70]],
+        [["y" * 43, "z" * 48], ["b"], [""] * 5],
+    )
+    for batch in (first, second):
+        output = model(**tokenizer(batch, padding=True, **how), state=state, output_hidden_states=True, use_cache=True)
+        state = output.state
+        for row, words in enumerate(batch):
+            ids = tokenizer(words, **how)["input_ids"][0]
+            layers, textbook[row] = sentence_layers(model, ids, textbook[row])
+            near(torch.stack(output.hidden_states)[:, row, : len(ids)], layers, 1e-11)
+            near(output.last_hidden_state[row, : len(ids)], layers.mean(0), 1e-11)
+            near(output.pooler_output[row], layers.mean(0)[1:-1].mean(0), 1e-11)
+            for part, expected in zip(state, textbook[row], strict=True):
+                near(part[:, :, row], expected, 1e-11)
 
 
 @pytest.mark.parametrize("name", ["as published", "both clips", "cells as many as the projection", "one layer"])
@@ -90,9 +94,6 @@ def test_gradients_equal_the_textbooks(name: str) -> None:
         if name == "char_encoder.embedding.weight":
             expected[0] = 0  # padding is part of no gradient
         torch.testing.assert_close(found[name], expected, atol=1e-9, rtol=1e-9)
-
-
-# -- padding and batches -----------------------------------------------------------------------------------------------
 
 
 def spread(inputs: dict) -> tuple[dict[str, Tensor], Tensor]:
@@ -140,40 +141,6 @@ def test_rows_without_words_are_zero_change_nothing_and_keep_their_state(inputs:
         assert not torch.equal(old[:, :, 2], new[:, :, 2])
 
 
-# -- the character CNN -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [1, 7, 50])
-@pytest.mark.parametrize("length", [0, 43, 48, 60])
-def test_windows_of_padding_take_part_once(width: int, length: int) -> None:
-    # In double precision, so that what is compared is which windows take part, and not how a library adds them up.
-    model, tokenizer = make(char_filters=[[width, 37]], dtype=torch.float64)
-    words = ["x" * length, "y" * (length // 2)]
-    ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
-    near(model.char_encoder(ids), torch.stack([word_vector(model, row) for row in ids]), 1e-14)
-
-
-# -- state -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_carried_state_equals_the_textbooks() -> None:
-    model, tokenizer = make(dtype=torch.float64)
-    texts = [["a river bank", "a bank", "the long way home again"], ["x", "and so on", ""]]
-    state, textbook = None, [None] * 3
-    for batch in texts:
-        output = model(
-            **tokenizer(batch, padding=True, return_tensors="pt"),
-            state=state,
-            output_hidden_states=True,
-            use_cache=True,
-        )
-        state = output.state
-        for row, text in enumerate(batch):
-            ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
-            layers, textbook[row] = sentence_layers(model, ids, textbook[row])
-            near(torch.stack(output.hidden_states)[:, row, : len(ids)], layers, 1e-11)
-
-
 def test_no_state_is_left_behind_none_is_changed_and_gradients_flow_back_through_it(inputs: dict) -> None:
     model, _ = make(freeze_bilm=False)
     first = model(**inputs, use_cache=True)
@@ -185,9 +152,6 @@ def test_no_state_is_left_behind_none_is_changed_and_gradients_flow_back_through
     model.zero_grad()
     model(**inputs, state=state).last_hidden_state.sum().backward()
     assert not torch.allclose(through, model.bilm.forward_layers[0].weight_ih.grad)
-
-
-# -- the scalar mix ----------------------------------------------------------------------------------------------------
 
 
 def with_scalars(model: ElmoModel) -> ElmoModel:
@@ -211,13 +175,11 @@ def test_learned_mixes(inputs: dict, mixes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_weights", "weights"),
-    [([0.2, 0.5, 0.3], [0.2, 0.5, 0.3]), ([1.0, -2.0, 0.0], [1.0, -2.0, 0.0]), (1, [0, 1, 0]), (-1, [0, 0, 1])],
-    ids=str,
+    ("given", "weights"), [([1.0, -2.0, 0.5], [1.0, -2.0, 0.5]), (1, [0, 1, 0]), (-1, [0, 0, 1])], ids=str
 )
-def test_fixed_mixes(inputs: dict, given_weights: object, weights: list[float]) -> None:
-    model, _ = make(layer_weights=given_weights)
-    output = model(**inputs, output_hidden_states=True, use_cache=True)
+def test_fixed_mixes(inputs: dict, given: object, weights: list[float]) -> None:
+    model, _ = make(layer_weights=given)
+    output = model(**inputs, output_hidden_states=True)
     near(output.last_hidden_state, sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
     assert not list(model.scalar_mix.parameters())
 
@@ -236,14 +198,10 @@ def test_layers_are_normalized_over_the_unpadded_positions(inputs: dict) -> None
     assert not model.half().scalar_mix([torch.full((3, 4), 0.25).half()] * 3)[0].any()  # computed in float32
 
 
-# -- the pooled vector -------------------------------------------------------------------------------------------------
-
-
 def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer: ElmoTokenizer) -> None:
     model, _ = make()
-    encoded = tokenizer(
-        ["a b c", "d"], ["e", "f g"], padding=True, return_special_tokens_mask=True, return_tensors="pt"
-    )
+    how = {"padding": True, "return_special_tokens_mask": True, "return_tensors": "pt"}
+    encoded = tokenizer(["a b c", "d"], ["e", "f g"], **how)
     special = encoded.pop("special_tokens_mask")
     output = model(**encoded)
     words = output.last_hidden_state * (1 - special)[:, :, None]
