@@ -231,10 +231,8 @@ def size_of_run(encoder: CorpusEncoder, survey: Survey, output: Path, ignore_dis
     free = shutil.disk_usage(next(parent for parent in output.absolute().parents if parent.exists())).free
     stored = sum(file.stat().st_size for file in folder.glob("*.arrow"))
     if not ignore_disk_space and size + parts > free + stored:
-        message = (
-            f"{_in_words(size)} for {output.name} and until the end {_in_words(parts)} for {folder.name} are needed, "
-            f"but {_in_words(free + stored)} are free; ignore_disk_space=True starts anyway"
-        )
+        needed = f"{_in_words(size)} for {output.name} and until the end {_in_words(parts)} for {folder.name}"
+        message = f"{needed} are needed, but {_in_words(free + stored)} are free; ignore_disk_space=True starts anyway"
         raise OSError(errno.ENOSPC, message, str(output))
     text += f": {output.name} will take about {_in_words(size)}, and {folder.name} {_in_words(parts)} until the end "
     text += f"({_in_words(free)} are free)"
@@ -268,7 +266,7 @@ def prepare(
 
 
 class Survey:
-    """The number of rows, that of their words (at whitespace), the first rows, and the names of those that have one."""
+    """The number of rows, that of their words (at whitespace), the first rows, and the rows' names."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = self.words = 0

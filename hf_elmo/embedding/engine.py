@@ -78,9 +78,7 @@ class EmbeddedRows:
     """The words and the vectors of consecutive rows, filled in any order; the pooled vectors of blank rows are zero.
 
     Args:
-        layout: the layout of the rows.
-        words: the words of each row.
-        first: the number of the first row, for messages.
+        first: the number of the first row.
         folder: the folder of a temporary file with the vectors, mapped into memory; by default there is no file.
     """
 
@@ -193,12 +191,10 @@ class CorpusEncoder:
             for text, words in zip(texts, split, strict=True):
                 yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
 
-    def embed(
-        self, texts: Iterable[Row], first: int = 0, advance: Callable[[int], object] | None = None
-    ) -> EmbeddedRows:
-        """The vectors of rows, in memory; messages count the rows from `first`. `advance` gets numbers of rows."""
+    def embed(self, texts: Iterable[Row], advance: Callable[[int], object] | None = None) -> EmbeddedRows:
+        """The vectors of rows, in memory. `advance` gets the number of rows of each window."""
         windows = list(self.windows(texts))
-        rows = EmbeddedRows(self.layout, list(chain.from_iterable(windows)), first)
+        rows = EmbeddedRows(self.layout, list(chain.from_iterable(windows)))
         for window, end in zip(windows, accumulate(map(len, windows)), strict=True):
             self.encode(rows, range(end - len(window), end))
             if advance is not None:

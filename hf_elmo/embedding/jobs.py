@@ -75,26 +75,12 @@ def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[lis
 def run(
     job: Job, rows: Iterable[Any], output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1
 ) -> int:
-    """Do a job, or what an interrupted run left of it. The result has the same bytes as that of an uninterrupted run.
+    """Do a job, or what an interrupted run left of it, and return the number of rows. The result has the same bytes as
+    that of an uninterrupted run. The options and errors are those of [`embed`].
 
     Args:
         rows: rows, which are read once.
-        output: the file to write.
         bar: counts the rows; its forecast is that of the rows that were not computed before.
-        overwrite: replace `output` if it exists.
-        restart: discard what an interrupted run of the same `output` left, instead of resuming it.
-        workers: the number of processes, which divide PyTorch's threads; on GPUs, worker i takes number i, modulo the
-            number of GPUs.
-
-    Returns:
-        the number of rows.
-
-    Raises:
-        FileExistsError: the output exists, or the folder `OUTPUT.parts` has other files.
-        OSError: the disk is full; finished shards are kept.
-        TimeoutError: another run is writing `output`.
-        ValueError: the interrupted run had another manifest.
-        BrokenProcessPool: a worker was killed.
     """
     folder = output.with_name(f"{output.name}.parts")
     with _opened(folder, job.settings, restart):
@@ -166,9 +152,6 @@ def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str)
     return tqdm(**options, disable=None if progress in (None, "lines") else not progress)
 
 
-# -- the folder of shards ----------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
     """Use the folder for this run alone. It must be new, or that of an interrupted run with the same settings. It is
@@ -236,19 +219,12 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-# -- workers -----------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
-def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Callable[[Path, list[Any], int], None]]:
+def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Callable[[Path, list[Any], int], Any]]:
     """A function `(path of a shard, its rows, number of the first row)` that computes a shard, in this process or, if
     there are several workers, in the next free worker."""
     if workers == 1:
-
-        def compute_here(path: Path, rows: list[Any], first: int) -> None:
-            bar.update(_compute(job, path, rows, first))
-
-        yield compute_here
+        yield lambda *shard: bar.update(_compute(job, *shard))
         return
     file, threads, context = folder / ".job.pt", max(1, torch.get_num_threads() // workers), get_context("spawn")
     with _written(file) as draft:
@@ -259,10 +235,10 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads))
     pending: deque[Future[int]] = deque()
 
-    def compute(path: Path, rows: list[Any], first: int) -> None:
+    def compute(*shard: Any) -> None:
         if len(pending) == 2 * workers:  # the rows of further shards would wait in memory
             bar.update(pending.popleft().result())
-        pending.append(pool.submit(_compute_in_worker, file, path, rows, first))
+        pending.append(pool.submit(_compute_in_worker, file, *shard))
 
     try:
         yield compute

@@ -1,9 +1,4 @@
-"""The folder of finished work from which an interrupted run resumes, and the result that is made from it.
-
-A run writes shards. Each has the vectors of a window of rows, or lines of text, and is written under a temporary name
-and then renamed, so every shard is whole. The manifest has everything that the shards depend on; a run with another
-manifest is refused. Names of all other files begin with a dot, so that readers of Parquet read the folder as one table.
-"""
+"""Files of vectors: the formats that `embed` writes, and reading them."""
 
 from __future__ import annotations
 
@@ -33,9 +28,7 @@ from .engine import EmbeddedRows, RowLayout, make_array
 
 WORD_ENDS = r"[\t\r\n]"  # in a word, they would end it in a text file
 METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON
-MANIFEST, LOCK = ".manifest.json", ".lock"
-LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
-PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
+PARQUET_OPTIONS = {"use_dictionary": ["words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
 StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
@@ -71,16 +64,8 @@ def write_vectors(
     metadata: dict[str, Any],
     index: dict[str, str] | None,
 ) -> None:
-    """Write shards into a file.
-
-    Args:
-        path: its ending gives the format.
-        shards: tables of [`EmbeddedRows`], mapped into memory.
-        layout: their layout.
-        rows: their number of rows.
-        metadata: what the file says about itself, which [`read_metadata`] reads.
-        index: the number of each sentence, for HDF5.
-    """
+    """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. It says
+    about itself `metadata`, which [`read_metadata`] reads; HDF5 has the `index`, the number of each sentence."""
     text, suffix = json.dumps(metadata), path.suffix.lower()
     if suffix == ".parquet":
         _write_parquet(path, shards, layout, text)
@@ -218,9 +203,8 @@ def _write_text(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) 
 def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout, metadata: str) -> None:
     """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
     first = next(tables, EmbeddedRows(layout, []).table())
-    with pyarrow.parquet.ParquetWriter(
-        path, first.schema.with_metadata({METADATA: metadata}), **PARQUET_OPTIONS
-    ) as writer:
+    schema = first.schema.with_metadata({METADATA: metadata})
+    with pyarrow.parquet.ParquetWriter(path, schema, **PARQUET_OPTIONS) as writer:
         for table in chain([first], tables):
             rows = math.ceil(table.num_rows * ROW_GROUP_BYTES / max(table.nbytes, 1))
             writer.write_table(table, row_group_size=max(1, min(rows, ROW_GROUP_ROWS)))

@@ -81,7 +81,6 @@ class Embedder:
         self.options = {"model": model, "fingerprint": checkpoint_fingerprint(model), "dtype": dtype, "device": device}
         self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
         self.options |= {"batch_tokens": batch_tokens, "pretokenized": pretokenized}
-        self.hidden_size = config.hidden_size
         self.text_column, self.column, self.words_column = text_column, column, words_column
 
     def __call__(self, batch: Any, rank: int | None = None) -> Any:
@@ -132,10 +131,9 @@ class Embedder:
         # A batch of Datasets (LazyBatch) converts only the columns that are read or added.
         return batch | columns if hasattr(batch, "__or__") else {**batch, **columns}
 
-    def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None, first: int = 0) -> EmbeddedRows:
-        """The vectors of texts, in memory, with the model of this process; errors count the texts from `first`."""
-        encoder = _loaded(os.getpid(), rank, tuple(self.options.items()))
-        return encoder.embed(Sentences(texts, name=name), first)
+    def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None) -> EmbeddedRows:
+        """The vectors of texts, in memory, with the model of this process."""
+        return _loaded(os.getpid(), rank, tuple(self.options.items())).embed(Sentences(texts, name=name))
 
 
 def _nested(array: np.ndarray) -> Any:
@@ -160,13 +158,11 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 def _loaded(process: int, rank: int | None, items: tuple[tuple[str, Any], ...]) -> CorpusEncoder:
     """The encoder of an embedder in this process. A fork loads the model again, because it has neither the threads nor
     the GPU of its parent."""
-    options = dict(items)
-    names = ("model", "fingerprint", "dtype", "device", "threads")
-    model, fingerprint, dtype, device, threads = (options.pop(name) for name in names)
+    (_, model), (_, fingerprint), (_, dtype), (_, device), (_, threads), *options = items
     if checkpoint_fingerprint(model) != fingerprint:
         raise ValueError(f"model {model!r} has changed since the Embedder was made: restore its old files")
     if threads is not None or process != IMPORTED_BY:
         torch.set_num_threads(threads or 1)
     if device is None and rank is not None and torch.cuda.is_available():
         device = f"cuda:{rank % torch.cuda.device_count()}"
-    return CorpusEncoder(*prepare(model, None, dtype, device), **options)
+    return CorpusEncoder(*prepare(model, None, dtype, device), **dict(options))

@@ -99,25 +99,22 @@ def predict(
             belongs to another model; the interrupted run had other settings.
         TypeError: a row is missing (`None`, NaN), or is neither text nor a list of words.
     """
-    ending = None if output is None else Path(output).suffix.lower()
-    if ending not in (None, ".jsonl", ".tsv"):
-        raise ValueError(f"output {os.fspath(output)!r} must end in .jsonl or .tsv")
     require_positive(workers=workers)
     model, tokenizer = load_head(model, tokenizer, device)
     task = task_of(model)(model, tokenizer, batch_tokens, pretokenized)
-    if ending not in (None, *task.endings):
-        raise ValueError(f"output {os.fspath(output)!r} must end in {' or '.join(task.endings)} for this model")
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column}
-    reading: dict[str, Any] = {"file_format": input_format, "encoding": encoding, **columns}
+    reading: dict[str, Any] = {"file_format": input_format, "encoding": encoding}
+    reading |= {"text_column": text_column, "text_pair_column": text_pair_column}
     if speakers_column is not None or genre_column is not None:
         reading["further_columns"] = speakers_column, genre_column
     if output is not None:
         output = local_path(output)
+        if output.suffix.lower() not in task.endings:
+            raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
         require_free(output, inputs, overwrite)
     with TemporaryDirectory() as folder:
         rows = rows_of(inputs, reading, Path(folder), task.reads_pairs)
         if output is not None:
-            job, how = _Prediction(task, ending), {"overwrite": overwrite, "restart": restart, "workers": workers}
+            job, how = _Prediction(task, output), {"overwrite": overwrite, "restart": restart, "workers": workers}
             total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
             with progress_bar(total, progress, "predicting") as bar:
                 return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
@@ -151,9 +148,9 @@ def _parts(task: Task, rows: Iterable[Any]) -> Iterator[list[Any]]:
 class _Prediction:
     """The [`Job`] that writes the lines of records."""
 
-    def __init__(self, task: Task, ending: str) -> None:
+    def __init__(self, task: Task, output: Path) -> None:
         self.task, self.model = task, task.model
-        self.to_lines = task.write if ending == ".tsv" else to_json
+        self.to_lines = task.write if output.suffix.lower() == ".tsv" else to_json
         self.settings = {
             "hf_elmo": __version__,
             "torch": torch.__version__,

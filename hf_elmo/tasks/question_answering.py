@@ -76,14 +76,8 @@ def encode_questions(
     require_list(passages, "passages")
     numbers = range(len(questions)) if numbers is None else numbers
     texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
-    encoded = tokenizer(
-        *texts,
-        is_split_into_words=pretokenized,
-        truncation="only_second",
-        max_length=max_length,
-        stride=stride,
-        return_overflowing_tokens=True,
-    )
+    cut = {"truncation": "only_second", "max_length": max_length, "stride": stride, "return_overflowing_tokens": True}
+    encoded = tokenizer(*texts, is_split_into_words=pretokenized, **cut)
     rows = [row for row, encoding in enumerate(encoded.encodings) if {0, 1} <= set(encoding.sequence_ids)]
     columns: dict[str, list] = {key: [encoded[key][row] for row in rows] for key in tokenizer.model_input_names}
     question_of_row, columns["piece"] = [encoded["overflow_to_sample_mapping"][row] for row in rows], []
@@ -259,9 +253,8 @@ def answer(
     passages = list(map(drop_surrogates, [passage] * len(questions) if isinstance(passage, str) else passage))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
     how = {"max_length": max_length, "stride": stride, "max_answer_words": max_answer_words}
-    records = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, **how).run(
-        list(zip(questions, passages, strict=True))
-    )
+    task = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, **how)
+    records = task.run(list(zip(questions, passages, strict=True)))
     return records[0] if isinstance(question, str) else records
 
 
@@ -271,16 +264,9 @@ class QuestionAnsweringTask(Task):
     rows_at_once = 64  # because all pieces of their passages are in memory
     reads = "pairs of a question and a passage, both strings"
 
-    def __init__(
-        self,
-        *args: Any,
-        max_length: int = MAX_LENGTH,
-        stride: int = STRIDE,
-        max_answer_words: int = MAX_ANSWER_WORDS,
-        **options: Any,
-    ) -> None:
-        super().__init__(*args, **options)
-        self.lengths, self.max_answer_words = {"max_length": max_length, "stride": stride}, max_answer_words
+    def __init__(self, *args: Any, max_answer_words: int = MAX_ANSWER_WORDS, **lengths: int) -> None:
+        super().__init__(*args)
+        self.max_answer_words, self.lengths = max_answer_words, lengths  # `max_length` and `stride`
 
     def read(self, row: Any) -> Any:
         if isinstance(row, tuple) and list in map(type, row):  # the answer is a part of a text

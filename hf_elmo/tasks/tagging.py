@@ -90,17 +90,15 @@ def span_metrics(
         from seqeval import metrics
         from seqeval import scheme as schemes
 
-    options: dict[str, Any] = {"zero_division": 0}
     has_spans = any(name.startswith(("B-", "I-", "E-", "S-")) for name in id2label.values())
-    if scheme is not None:
-        options |= {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
+    strictly = {} if scheme is None else {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         truth, predicted = tags_of(prediction, id2label)
         scores = {"accuracy": metrics.accuracy_score(truth, predicted) if any(truth) else 0.0}
         if has_spans:
             for name in ("precision", "recall", "f1"):
-                scores[name] = getattr(metrics, f"{name}_score")(truth, predicted, **options)
+                scores[name] = getattr(metrics, f"{name}_score")(truth, predicted, zero_division=0, **strictly)
         return {name: float(score) for name, score in scores.items()}
 
     return compute

@@ -121,8 +121,6 @@ def test_files(tmp_path: Path, capsys, head: str) -> None:
         assert capsys.readouterr().out == f"{output}: {len(rows)} rows\n"
         assert not output.with_name(output.name + ".parts").exists()
         assert output.read_text(encoding="utf-8") == "".join(map(task.write if ending == ".tsv" else to_json, expected))
-    with pytest.raises(FileExistsError):
-        predict(folder, source, tmp_path / "out.jsonl")
 
 
 LINES = [
@@ -141,18 +139,10 @@ def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "row", "named"),
-    [
-        ("classes", ("a text", "its pair"), "row 1.*tuple"),
-        ("pairs", "one text", "row 1.*pair"),
-        ("answers", ("Who ?", ["He", "."]), "row 1.*passage"),
-        ("roles", ("He sat .", 3), "row 1.*no word 3"),
-        ("roles", ("He sat .", "sat"), "row 1.*index"),
-        ("classes", None, "row 1.*None"),
-    ],
+    ("head", "row"), [("answers", ("Who ?", ["He", "."])), ("roles", ("He sat .", 3)), ("classes", None)]
 )
-def test_a_row_that_the_model_does_not_read_is_named(tmp_path: Path, head: str, row: object, named: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=named):
+def test_a_row_that_the_model_does_not_read_is_named(tmp_path: Path, head: str, row: object) -> None:
+    with pytest.raises((ValueError, TypeError), match="row 1"):
         predict(checkpoint(tmp_path, head), [HEADS[head][2][0], row])
 
 
@@ -163,11 +153,9 @@ def test_columns_and_endings_of_files_that_do_not_fit(tmp_path: Path, monkeypatc
         predict(one, tmp_path / "in.csv", text_pair_column="pair")
     with pytest.raises(ValueError, match=r"row 0.*pairs of texts"):
         predict(two, tmp_path / "in.csv")
-    for name in ("out.csv", "out.jsonl.gz", "out"):
-        with pytest.raises(ValueError, match=r"output.*\.jsonl or \.tsv"):
-            predict("no-such-model", ["a"], tmp_path / name)
-    with pytest.raises(ValueError, match=r"\.jsonl"):
-        predict(checkpoint(tmp_path, "clusters"), ["a"], tmp_path / "out.tsv")
+    for model, name in ((one, "out.jsonl.gz"), (checkpoint(tmp_path / "three", "clusters"), "out.tsv")):
+        with pytest.raises(ValueError, match="must end in"):
+            predict(model, ["a"], tmp_path / name)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO("\n".join(TEXTS).encode())))
     assert predict(one, "-") == predict(one, TEXTS)
 
@@ -204,16 +192,13 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
         run(batch_tokens=9)
     assert not output.exists()
     assert run().rows == len(MANY)
+    with pytest.raises(FileExistsError):
+        run()
+    with pytest.raises(ValueError, match="input"):
+        predict(model, output, output, overwrite=True)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     interrupt(model, functools.partial(run, overwrite=True))
     assert run(overwrite=True, restart=True, batch_tokens=9000).rows == len(MANY)
-
-
-def test_an_output_that_is_the_input_or_an_address_is_refused(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "in.jsonl", map(json.dumps, MANY))
-    for output, named in ((source, "input"), ("s3://bucket/out.jsonl", "address")):
-        with pytest.raises(ValueError, match=named):
-            predict(checkpoint(tmp_path / "model"), source, output, overwrite=True)
 
 
 @pytest.mark.slow
@@ -252,12 +237,7 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("head", "row"),
-    [
-        ("tags", "don't panic!"),
-        ("esim", ("don't go", "a-b , c")),
-        ("answers", ("don't go ?", "a.b  c,d")),
-        ("clusters", "a-b\nc."),
-    ],
+    [("esim", ("don't go", "a-b , c")), ("answers", ("don't go ?", "a.b  c,d")), ("clusters", "a-b\nc.")],
 )
 def test_tokenized_text_is_split_at_whitespace(tmp_path: Path, head: str, row: object) -> None:
     folder = checkpoint(tmp_path, head)
@@ -280,19 +260,19 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     assert [record["words"] for record in predict(folder, TEXTS, tokenizer=tokenizer)] == [t.split() for t in TEXTS]
 
 
-@pytest.mark.parametrize("head", ["classes", "tags of a CRF"])
+@pytest.mark.parametrize("head", ["classes", "tags of a CRF", "answers", "clusters"])
 def test_scores_that_are_nan_are_refused(tmp_path: Path, head: str) -> None:
-    model_class, fields, *_ = HEADS[head]
+    model_class, fields, rows, *_ = HEADS[head]
     model = small_model(model_class, **fields)
-    torch.nn.init.constant_(model.head.scalar_mix.gamma, torch.nan)
+    for parameter in model.head.parameters():
+        torch.nn.init.constant_(parameter, torch.nan)
     with pytest.raises(ValueError, match="NaN"):
-        predict(model, TEXTS, tmp_path / "out.jsonl", tokenizer=ElmoTokenizer())
+        predict(model, rows, tmp_path / "out.jsonl", tokenizer=ElmoTokenizer())
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize("head", ["classes", "tags"])
-def test_layer_normalization_does_not_span_texts(tmp_path: Path, head: str) -> None:
+def test_layer_normalization_does_not_span_texts(tmp_path: Path) -> None:
     """Within a call of the model it does, as in AllenNLP."""
-    folder = checkpoint(tmp_path, head, scalar_mix_layer_norm=True)
+    folder = checkpoint(tmp_path, "tags", scalar_mix_layer_norm=True)
     together = predict(folder, TEXTS, batch_tokens=4096, device="cpu")
     assert together == [predict(folder, [text], device="cpu")[0] for text in TEXTS]

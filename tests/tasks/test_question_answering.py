@@ -60,8 +60,6 @@ def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
 
 def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
     given = {"max_length": 12, "stride": 2}
-    with pytest.raises(ValueError, match="must be a list"):
-        encode_questions(words, QUESTIONS[0], PASSAGES[:1])
     columns = encode_questions(words, *ONE, numbers=[70], **given)
     assert columns["piece"] == [[70, 6, 0, 5], [70, 6, 3, 5], [70, 6, 6, 5]]
     assert [len(row) for row in columns["input_ids"]] == [12, 12, 12]
@@ -99,10 +97,10 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
         assert passage[record["start"] : record["end"]] == record["answer"]
 
 
-@pytest.mark.parametrize(("text", "start"), [("cat", 5), ("away.", -5), ("  ", 31)])
-def test_an_answer_that_is_not_at_its_place_is_refused(words: ElmoTokenizer, text: str, start: int) -> None:
-    with pytest.raises(ValueError, match="question 7"):
-        encode_questions(words, *ONE[:2], [{"text": [text], "answer_start": [start]}], numbers=[7])
+def test_an_answer_that_is_not_at_its_place_is_refused(words: ElmoTokenizer) -> None:
+    for text, start in (("cat", 5), ("away.", -5), ("  ", 31)):
+        with pytest.raises(ValueError, match="question 7"):
+            encode_questions(words, *ONE[:2], [{"text": [text], "answer_start": [start]}], numbers=[7])
 
 
 @pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
@@ -153,18 +151,13 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
 
 def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
     """A mix with layer normalization reads each question alone."""
-    for model in (make(), make(scalar_mix_layer_norm=True)):
-        several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
-        one = answer(model, QUESTIONS[1], f"\ud83d{PASSAGES[0]}", tokenizer=words)  # lone surrogates are dropped
-        assert one["answer"] == several[1]["answer"]
-        same = several[1]["score"]
-        assert one["score"] == (same if model.config.scalar_mix_layer_norm else approx(same))
+    model = make(scalar_mix_layer_norm=True)
+    several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
+    one = answer(model, QUESTIONS[1], f"\ud83d{PASSAGES[0]}", tokenizer=words)  # lone surrogates are dropped
+    assert (one["answer"], one["score"]) == (several[1]["answer"], several[1]["score"])
     assert answer(model, [], [], tokenizer=words) == []
     save_checkpoint(tmp_path, model, words)
     assert answer(tmp_path, QUESTIONS[1], PASSAGES[0])["answer"] == one["answer"]
-    torch.nn.init.constant_(model.qa_outputs.scalar_mix.gamma, torch.nan)
-    with pytest.raises(ValueError, match="NaN"):
-        answer(model, "Who?", "He.", tokenizer=words)
 
 
 def prediction(columns: dict, spans: list[tuple[int, int] | None]) -> EvalPrediction:

@@ -45,10 +45,6 @@ def test_every_format_is_read(tmp_path: Path, name: str) -> None:
     assert words == ["the", "Rain"]
     np.testing.assert_array_equal(vectors, VECTORS[[0, 3]])
     assert read_word_vectors(tmp_path / name, words=["the", "Rain"], limit=3)[0] == ["the"]  # 3 vectors of the file
-    with pytest.raises(ValueError, match="no vectors"):
-        read_word_vectors(tmp_path / name, words=["snow"])
-    with pytest.raises(ValueError, match="words must be a list"):
-        read_word_vectors(tmp_path / name, words="the")
 
 
 def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
@@ -62,13 +58,10 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
     ("name", "content", "named"),
     [
         ("a.txt", b"the 1 2\ncat 3\n", r"a\.txt, line 2"),
-        ("a.txt", b"the 1 2\n\ncat 3 4\n", r"a\.txt, line 2"),
-        ("a.txt", b"the 1 2\nna\xefve 3 4\n", r"a\.txt, line 2"),
         ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
         ("a.bin", binary(b"")[:-1], "smaller"),
         ("a.bin", b"3" + binary(b"\n")[1:], "more"),
         ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
-        ("vectors", binary(b"\n"), "vectors, line"),
         ("a.txt", b"", "no vectors"),
     ],
 )
