@@ -100,7 +100,7 @@ class ElmoWords:
 
     places: Tensor  # [batch, positions], bool, the positions of the words
     mask: Tensor  # [batch, words], bool, false at padding
-    layers: Sequence[Tensor]  # the layers of the biLM, each [packed, 2P], boundaries included; none without ELMo
+    layers: Sequence[Tensor]  # the biLM's, each [packed, 2P] (if stored, [batch * positions, 2P]); none without ELMo
     indices: Tensor | None  # [batch, words], the index of each word in the packed layers; any index at padding
     word_vector_ids: Tensor | None = None  # [batch, words]
 
@@ -244,6 +244,8 @@ class ElmoHead(nn.Module):
         self.output_mix = ElmoScalarMix(config, 1) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
         has_encoder = bool(config.encoder_type) if has_encoder is None else has_encoder
+        if config.elmo_at_output and not has_encoder:
+            raise ValueError("elmo_at_output is True, but there is no output of an encoder: set encoder_type.")
         self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm) if has_encoder else None
         # The sizes of the parts of an encoded word.
         self.sizes = self.encoder.sizes if self.encoder else [self.vectors_size + extra_size]

@@ -315,7 +315,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     @torch.compiler.disable  # it reads values
     def _labels_of_words(self, labels: Tensor, words: ElmoWords) -> Tensor:
         """The labels `[batch, words]` of the words, padded with -100. Raises ValueError for labels at other positions,
-        and for sequences that the tagging scheme forbids."""
+        and for labels that the tagging scheme does not allow after the label before."""
         if ((labels != IGNORE_INDEX) & ~words.places).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
         labels, crf = words.rows(labels).masked_fill(~words.mask, IGNORE_INDEX), self.classifier.crf
