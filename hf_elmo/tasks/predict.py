@@ -101,7 +101,9 @@ def predict(
     """
     require_positive(workers=workers)
     model, tokenizer = load_head(model, tokenizer, device)
-    task = task_of(model)(model, tokenizer, batch_tokens, pretokenized)
+    # Also of a model of a subclass, or of a class of remote code.
+    task_class = next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)
+    task = task_class(model, tokenizer, batch_tokens, pretokenized)
     reading: dict[str, Any] = {"file_format": input_format, "encoding": encoding}
     reading |= {"text_column": text_column, "text_pair_column": text_pair_column}
     if speakers_column is not None or genre_column is not None:
@@ -124,11 +126,6 @@ def predict(
                 records += task.run(part)
                 bar.update(len(part))
         return records
-
-
-def task_of(model: ElmoTaskModel) -> type[Task]:
-    """The task of a model; also of one of a subclass, or of a class of remote code."""
-    return next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)
 
 
 def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""A quick run of each comparison with and without ELMo on real data, and of one on data that the test makes."""
+"""A quick run of each comparison with and without ELMo on real data, and what the comparisons are made of."""
 
 import gzip
 from importlib import import_module
@@ -9,7 +9,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Sequence
 from transformers import AutoModel, AutoTokenizer
 
-from examples import comparison, data
+from examples import data
 from examples.ag_news.run import plain
 from examples.classifier import BAG, PAIRS
 from examples.comparison import Run, gain, table
@@ -57,14 +57,6 @@ def test_a_quick_run_has_all_rows(rows_of, shared: Path, command: str) -> None:
 
 
 SENTENCE = ["Anna", "met", "Bob", "Roy", "in", "Rome"], ["B-PER", "O", "B-PER", "I-PER", "O", "B-LOC"]
-
-
-def test_a_quick_run_on_downloads(rows_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    glove = write_lines(tmp_path / "glove", (f"{word.lower()} {'0.5 ' * 49}1" for word in SENTENCE[0]))
-    monkeypatch.setattr(comparison, "glove", lambda folder: glove)
-    lines = ["# newdoc id = 1", *(f"1\t{word}\t{tag}\t-" for word, tag in zip(*SENTENCE, strict=True)), ""]
-    monkeypatch.setattr(data, "downloaded", lambda url: write_lines(tmp_path / Path(url).name, lines * 40))
-    assert rows_of("tagging.run --tasks uner_ewt") == SCRIPTS["tagging.run --tasks uner_ewt"]
 
 
 def runs(*accuracies: float) -> list[Run]:
