@@ -21,7 +21,7 @@ from hf_elmo.configuration_elmo import (
     WORD_PADDING_ID,
     ElmoConfig,
 )
-from hf_elmo.tokenization_elmo import CharacterVocabulary, character_id
+from hf_elmo.tokenization_elmo import FIRST_WORD_ID, CharacterVocabulary
 
 from .allennlp import Row, one_to_one, read_rows, reorder
 from .allennlp_archive import Names, module_rows, read_pickle
@@ -95,11 +95,11 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
 
 def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocabulary) -> ElmoConfig:
     """The configuration that the architecture describes. A clip of 0 means no clip in ELMoForManyLangs."""
-    embedder, encoder = settings["token_embedder"], settings["encoder"]
+    embedder, encoder, words = settings["token_embedder"], settings["encoder"], vocabulary.embedded_words
     if embedder["name"] == "cnn":
         length = embedder["max_characters_per_token"]
     else:  # words are not cut
-        length = 3 + max(map(len, vocabulary.embedded_words or ()), default=0)
+        length = 3 + max(map(len, words or ()), default=0)
     inputs: dict[str, Any] = {"char_filters": []}
     if embedder["char_dim"]:
         inputs = {"char_embedding_size": embedder["char_dim"], "char_filters": embedder["filters"]}
@@ -109,8 +109,8 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
         char_units="unicode",
         char_vocab_size=vocabulary.size,
         max_word_length=length,
-        word_vocab_size=vocabulary.word_size,
-        word_embedding_size=None if vocabulary.embedded_words is None else embedder["word_dim"],
+        word_vocab_size=None if words is None else FIRST_WORD_ID + len(words),
+        word_embedding_size=None if words is None else embedder["word_dim"],
         char_projection=True,
         cell_projection=True,
         hidden_size=2 * encoder["projection_dim"],
@@ -133,8 +133,8 @@ def read_lexicon(path: Path) -> dict[str, int]:
 
 
 def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
-    others = (character for character in characters if character not in MARKER_IDS)
-    ids = MARKER_IDS | {character: character_id(place) for place, character in enumerate(others)}
+    others = [character for character in characters if character not in MARKER_IDS]
+    ids = MARKER_IDS | CharacterVocabulary(others).character_ids
     places = {ids[character]: number for character, number in characters.items()}
     shape = (len(characters), config.char_embedding_size)
     transform = reorder(list(places), list(places.values()), config.char_vocab_size)

@@ -135,10 +135,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             Whether the character encoder ends with a projection to half of `hidden_size`. By default it does, unless
             the filters, or the numbers of a word-level model's embedding, are already half of `hidden_size`.
         max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
-        word_vocab_size (`int`, *optional*):
-            Number of rows of an embedding of whole words that is used beside the characters, as in ELMoForManyLangs, or
-            in place of them (`char_filters=[]`). Each row of `input_ids` then ends with the word's id. `None` for a
-            model that reads only characters.
+        word_vocab_size (`int`, *optional*): Number of rows of an embedding of whole words that is used beside the
+            characters, as in ELMoForManyLangs, or in place of them (`char_filters=[]`). Each row of `input_ids` then
+            ends with the word's id. `None` for a model that reads only characters.
         word_embedding_size (`int`, *optional*): Size of a vector of this embedding; `None` if there is none. In a
             word-level model, half of `hidden_size` by default.
         hidden_size (`int`, defaults to 1024):
@@ -243,10 +242,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         mixed, mixes, layers = self.layer_weights, self.num_scalar_mixes, self.num_hidden_layers + 1
         half, vectors, encoded = self.projection_size, self.word_vectors_vocab_size, self.num_filters
         encoded += self.word_embedding_size or 0
-        widest = max([width for width, _ in self.char_filters], default=0)
+        is_wide = any(width > self.max_word_length for width, _ in self.char_filters)
         lacks_projection = not self.char_projection and encoded != half
         other_cells = not self.cell_projection and self.cell_size != half
-        reads_words = not self.char_filters and self.word_vocab_size is not None
         lacks_one = (self.word_vocab_size is None) != (self.word_embedding_size is None)
         is_no_mix = mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed))
         esim_of_one = self.encoder_type == "esim" and not self.classifier_text_pairs
@@ -254,10 +252,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         wrong = {
             "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
             "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
-            "char_filters": (
-                not (reads_words or 0 < widest <= self.max_word_length),
-                "needs filters of at most max_word_length, or none and a word_vocab_size",
-            ),
+            "char_filters": (is_wide, "has a width of more than max_word_length"),
             "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
             "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
             "word_embedding_size": (lacks_one, "must be given together with word_vocab_size"),

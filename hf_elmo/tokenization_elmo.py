@@ -5,8 +5,8 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
-from itertools import count
+from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +29,17 @@ from .configuration_elmo import (
 )
 
 UNKNOWN_CHARACTER_ID = 1
-NUM_MARKERS = WORD_PADDING_ID - SENTENCE_BEGIN_ID + 1
 # The word ids of models that also embed whole words; 0 is padding, as among the character ids.
 UNKNOWN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, SENTENCE_BEGIN_WORD_ID + 1, SENTENCE_BEGIN_WORD_ID + 2
 
 
 def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
-    """
-    The character ids of words, numbered as in AllenNLP and bilm-tf.
-
-    A row holds a begin marker, the first `max_word_length - 2` UTF-8 bytes of a word, an end marker, and padding. The
-    id of a byte is its value plus one. Lone surrogates, which UTF-8 cannot encode, are dropped.
-
-    Args:
-        words: any strings, empty ones included.
-        max_word_length: length of a row, including the two markers.
-
-    Returns:
-        `[words, max_word_length]` int64.
-    """
+    """The character ids `[words, max_word_length]` int64 of words, numbered as in AllenNLP and bilm-tf: in each row a
+    begin marker, the first `max_word_length - 2` bytes of UTF-8, each plus one, an end marker, and padding. Lone
+    surrogates, which UTF-8 cannot encode, are dropped."""
     encoded = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
     ids = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + 1
     return _character_rows(ids, list(map(len, encoded)), max_word_length)
-
-
-def character_ids_to_word(row: Sequence[int]) -> str:
-    """Decodes a row of [`words_to_character_ids`] to its word. A word that is cut inside a character ends in U+FFFD."""
-    return bytes(character - 1 for character in _inner_ids(row)).decode("utf-8", "replace")
 
 
 def _character_rows(ids: Sequence[int], lengths: list[int], max_word_length: int) -> np.ndarray:
@@ -82,18 +66,9 @@ def embedded_ids(vocabulary: Iterable[str]) -> list[int]:
     return [special.get(word) or next(others) for word in vocabulary]
 
 
-def _inner_ids(row: Sequence[int]) -> list[int]:
-    """The ids between the begin and the end marker of a row."""
-    row = list(row)
-    return row[1 : row.index(WORD_END_ID)] if WORD_END_ID in row else row[1:]
-
-
 class CharacterVocabulary:
-    """
-    Spells words with Unicode characters in place of bytes, and numbers the words that the biLM embeds as a whole.
-
-    The markers (sentence boundaries, begin and end of a word, padding) have the ids 257 to 261, as with bytes; the
-    characters have the ids below 257 and above 261.
+    """Spells words with Unicode characters in place of bytes, and numbers the words that the biLM embeds as a whole.
+    The markers have the ids 257 to 261, as with bytes; the characters have the ids below 257 and above 261.
 
     Args:
         characters: the characters in the order of their ids, from 2; id 1 stands for every unlisted character.
@@ -104,36 +79,23 @@ class CharacterVocabulary:
     def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
         self.characters = list(characters)
         self.embedded_words = None if embedded_words is None else list(embedded_words)
-        self.character_ids = {character: character_id(place) for place, character in enumerate(self.characters)}
-        self._names = {number: character for character, number in self.character_ids.items()}
+        numbers = chain(range(UNKNOWN_CHARACTER_ID + 1, SENTENCE_BEGIN_ID), count(WORD_PADDING_ID + 1))
+        self.character_ids = dict(zip(self.characters, numbers, strict=False))
+        self.names = {number: character for character, number in self.character_ids.items()}
         self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
 
     @property
     def size(self) -> int:
         """Number of rows of the character embedding, including row 0 and the markers."""
-        return max(WORD_PADDING_ID, character_id(len(self.characters) - 1)) + 1
-
-    @property
-    def word_size(self) -> int | None:
-        """Number of rows of the word embedding, including unknown words and boundaries; `None` without embedding."""
-        return None if self.embedded_words is None else FIRST_WORD_ID + len(self.embedded_words)
+        return max([WORD_PADDING_ID, *self.character_ids.values()]) + 1
 
     def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
-        """
-        The rows of words: a begin marker, the first `max_word_length - 2` characters, an end marker, and padding. If
-        whole words are embedded, the last column holds the id of the (cut) word. Lone surrogates are dropped.
-
-        Returns:
-            `[words, max_word_length]` int64, with one more column if whole words are embedded.
-        """
+        """The rows of words, as of [`words_to_character_ids`] but of characters. If whole words are embedded, one more
+        column has the id of the (cut) word."""
         cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
         ids = [self.character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
         rows = _character_rows(ids, list(map(len, cut)), max_word_length)
         return rows if self.embedded_words is None else _with_word_ids(rows, cut, self._word_ids)
-
-    def word_of(self, row: Sequence[int]) -> str:
-        """Decodes a row to its word; an unknown character becomes U+FFFD."""
-        return "".join(self._names.get(number, "\ufffd") for number in _inner_ids(row))
 
     @classmethod
     def load(cls, path: str | Path) -> "CharacterVocabulary":
@@ -147,21 +109,13 @@ class CharacterVocabulary:
         Path(path).write_text(json.dumps(stored, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
-def character_id(place: int) -> int:
-    """The id of the character at index `place` of `CharacterVocabulary.characters`; the markers' ids are skipped."""
-    number = place + UNKNOWN_CHARACTER_ID + 1
-    return number if number < SENTENCE_BEGIN_ID else number + NUM_MARKERS
-
-
 # Words as in the 1 Billion Word Benchmark, on which the published English models were trained: case is kept,
 # punctuation and clitics are split off ("don 't", "dog 's"); numbers, hyphenated words and abbreviations stay whole.
 _LETTER = r"[\p{L}\p{M}\p{N}]"
-_TITLES = (
-    r"(?:Mrs?|Ms|Mme|Messrs|Drs?|Prof|Rev|Hon|St|Sts|Gen|Col|Maj|Capt|Lt|Sgt|Gov|Sen|Rep|Jr|Sr|Inc|Corp|Ltd|Co|Bros|vs)"
-)
+TITLES = "Mrs?|Ms|Mme|Messrs|Drs?|Prof|Rev|Hon|St|Sts|Gen|Col|Maj|Capt|Lt|Sgt|Gov|Sen|Rep|Jr|Sr|Inc|Corp|Ltd|Co|Bros|vs"
 LM1B_PATTERN = "|".join(
     (
-        rf"(?<!{_LETTER}){_TITLES}\.",
+        rf"(?<!{_LETTER})(?:{TITLES})\.",
         rf"(?<!{_LETTER})(?:\p{{L}}\.){{2,}}",  # U.S., e.g.
         rf"(?<!{_LETTER})\p{{Lu}}\.(?=\s+\p{{Lu}})",  # J. Smith
         rf"{_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})){_LETTER}+)*",  # word, well-known, 3,000.50, 98th
@@ -184,9 +138,8 @@ def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normali
     return words, quotes if word_splitting == "lm1b" else None
 
 
-@cache  # a regular expression takes a millisecond to compile
-def _known_states() -> dict[str, list[bytes | None]]:
-    return {name: [part and part.__getstate__() for part in _splitter(name)] for name in WORD_SPLITTINGS}
+def _states(parts: Iterable[Any]) -> list[bytes | None]:
+    return [part and part.__getstate__() for part in parts]
 
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
@@ -194,14 +147,13 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     Of a backend loaded from a checkpoint, a user's own pre-tokenizer and normalizer are kept."""
     # No text contains the only piece, "": no word is cut.
     backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
-    state = [part and part.__getstate__() for part in (backend.pre_tokenizer, backend.normalizer)]
-    known = list(_known_states().values())
-    if state != _known_states()[word_splitting]:
-        pre_tokenizer, normalizer = _splitter(word_splitting)
-        if loaded is None or state[0] in [splits for splits, _ in known]:
-            backend.pre_tokenizer = pre_tokenizer
-        if loaded is None or state in known:
-            backend.normalizer = normalizer
+    state = _states((backend.pre_tokenizer, backend.normalizer))
+    known = [] if loaded is None else [_states(_splitter(name)) for name in WORD_SPLITTINGS]
+    pre_tokenizer, normalizer = _splitter(word_splitting)
+    if loaded is None or state[0] in [splits for splits, _ in known]:
+        backend.pre_tokenizer = pre_tokenizer
+    if loaded is None or state in known:
+        backend.normalizer = normalizer
     return backend
 
 
@@ -223,13 +175,9 @@ def _encoding_with(backend: Tokenizer) -> Iterator[None]:
 
 
 def require_list(texts: Any, name: str = "texts") -> None:
-    """Raises ValueError for a string or a table where a list of texts or words belongs: its items would be characters,
-    or the names of columns."""
+    """Raises ValueError for a string or a table in place of a list: its items are characters, or names of columns."""
     if isinstance(texts, (str, Mapping)) or hasattr(texts, "columns"):
-        kind = type(texts).__name__
-        raise ValueError(
-            f"{name} must be a list, not a {kind}: put a single text into a list; of a table, pass a column."
-        )
+        raise ValueError(f"{name} must be a list or a column of a table, not a {type(texts).__name__}.")
 
 
 def drop_surrogates(text: str) -> str:
@@ -237,37 +185,16 @@ def drop_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
 
 
-def _as_backend_texts(texts: Any, empty: str = "") -> Any:
-    """The strings in nested lists and tuples without lone surrogates; `empty` replaces a string that is empty."""
+def _as_lists(texts: Any, empty: str = "") -> Any:
+    """Arrays and pandas Series as lists, also inside lists and tuples, and strings without lone surrogates; `empty`
+    replaces a string that is empty."""
     if isinstance(texts, str):
         return drop_surrogates(texts) or empty
+    texts = texts.tolist() if hasattr(texts, "tolist") else texts
     if isinstance(texts, (list, tuple)):
-        return (tuple if isinstance(texts, tuple) else list)([_as_backend_texts(text, empty) for text in texts])
+        return (tuple if isinstance(texts, tuple) else list)([_as_lists(text, empty) for text in texts])
     return texts
 
-
-def _as_list(texts: Any) -> Any:
-    """An array or a pandas Series as a list; anything else unchanged."""
-    return texts.tolist() if hasattr(texts, "tolist") else texts
-
-
-def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
-    """`texts` with arrays as lists. Raises ValueError for a string in place of a list of words, and the reverse."""
-    texts = _as_list(texts)
-    if is_split_into_words and isinstance(texts, str):
-        raise ValueError(f"text is {texts!r:.80}, but must be a list of words if is_split_into_words=True.")
-    if is_split_into_words:
-        return list(map(_as_list, texts)) if isinstance(texts, list) else texts
-    if isinstance(texts, (list, tuple)) and (words := next((one for one in texts if isinstance(one, list)), None)):
-        raise ValueError(
-            f"text contains the list {words!r:.80}, not only strings: pass is_split_into_words=True if texts are "
-            "lists of words, or a tuple for a pair of texts."
-        )
-    return texts
-
-
-# The truncations with which transformers' zero-shot pipeline and sentence-transformers pass pairs of texts as lists.
-PAIR_TRUNCATIONS = ("only_first", "only_second", "longest_first")
 
 # The columns with one row per word, which `pad` pads with zeros, and the number of axes that each has for one text.
 WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
@@ -333,6 +260,8 @@ class ElmoTokenizer(TokenizersBackend):
     torch.Size([2, 6, 50])
     >>> tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True)
     ["Don 't panic !", "Mr. Smith 's towel"]
+    >>> tokenizer.split_into_words(["Don't panic!", ["New York", "!"]])
+    [['Don', "'t", 'panic', '!'], ['New York', '!']]
     ```"""
 
     _auto_class = "AutoTokenizer"
@@ -354,10 +283,6 @@ class ElmoTokenizer(TokenizersBackend):
         self,
         word_splitting: str = "lm1b",
         max_word_length: int = 50,
-        bos_token: str | AddedToken = "<S>",
-        eos_token: str | AddedToken = "</S>",
-        unk_token: str | AddedToken = "<UNK>",
-        pad_token: str | AddedToken = "<pad>",
         split_special_tokens: bool = True,
         words_file: str | None = None,
         character_vocab_file: str | None = None,
@@ -366,14 +291,11 @@ class ElmoTokenizer(TokenizersBackend):
     ) -> None:
         self.max_word_length, self.embeds_words = max_word_length, embeds_words
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
-        self._boundaries = str(bos_token), str(eos_token)
+        kwargs = {"bos_token": "<S>", "eos_token": "</S>", "unk_token": "<UNK>", "pad_token": "<pad>", **kwargs}
+        self._boundaries = str(kwargs["bos_token"]), str(kwargs["eos_token"])
         super().__init__(
             word_splitting=word_splitting,
             max_word_length=max_word_length,
-            bos_token=bos_token,
-            eos_token=eos_token,
-            unk_token=unk_token,
-            pad_token=pad_token,
             split_special_tokens=split_special_tokens,
             words_file=words_file,
             character_vocab_file=character_vocab_file,
@@ -412,14 +334,9 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def words(self) -> list[str] | None:
-        """
-        The words that have a vector beside ELMo, in the order of the vectors; `None` if there are none.
-
-        The first word has the id 3. A word of a text is looked up as it is, then in lower case.
-
-        Raises:
-            ValueError: on setting, a word contains a line break, which the saved file cannot hold.
-        """
+        """The words that have a vector beside ELMo, in the order of the vectors, from id 3; `None` if there are none. A
+        word of a text is looked up as it is, then in lower case. Setting them raises ValueError for a word with a line
+        break, which the saved file cannot hold."""
         return self._words
 
     @words.setter
@@ -444,11 +361,6 @@ class ElmoTokenizer(TokenizersBackend):
         return {word: number for word, number in ids if number >= FIRST_WORD_ID}
 
     @property
-    def char_units(self) -> str:
-        """What a character is: `"bytes"`, or `"unicode"` with a character vocabulary; as in [`ElmoConfig`]."""
-        return "bytes" if self.character_vocab is None else "unicode"
-
-    @property
     def row_length(self) -> int:
         """Length of a row of `input_ids`: a word's characters, and the word's id if whole words are embedded."""
         has_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
@@ -463,11 +375,9 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _boundary_rows(self) -> dict[str, np.ndarray]:
         """A dictionary of the rows `[row_length]` of `<S>` and `</S>`."""
-        rows = np.full((2, self.row_length), WORD_PADDING_ID, dtype=np.int64)
-        rows[:, 0] = WORD_BEGIN_ID
-        rows[:, 1] = SENTENCE_BEGIN_ID, SENTENCE_END_ID
-        rows[:, 2] = WORD_END_ID
-        rows[:, self.max_word_length :] = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
+        rows = _character_rows([SENTENCE_BEGIN_ID, SENTENCE_END_ID], [1, 1], self.max_word_length)
+        word_ids = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
+        rows = np.hstack((rows, word_ids[:, : self.row_length - self.max_word_length]))
         return dict(zip(self._boundaries, rows, strict=True))
 
     @property
@@ -490,11 +400,8 @@ class ElmoTokenizer(TokenizersBackend):
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """The tokens of padding and of the sentence boundaries, by character id."""
-        tokens = super().added_tokens_decoder
-        if "_words" not in vars(self):  # transformers is still adding tokens, with ids of the backend
-            return tokens
         ids = self.get_vocab()
-        return {ids[str(token)]: token for token in tokens.values() if str(token) in ids}
+        return {ids[str(token)]: token for token in super().added_tokens_decoder.values() if str(token) in ids}
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
         """
@@ -504,22 +411,11 @@ class ElmoTokenizer(TokenizersBackend):
             texts: each a string, or a list of words, which is not split further. Lone surrogates are dropped.
             pretokenized: whether strings are tokenized already, and are split only at whitespace (`str.split`).
 
-        Returns:
-            the words of each text.
-
         Raises:
             ValueError: `texts` is a string.
-
-        Example:
-
-        ```python
-        >>> from hf_elmo import ElmoTokenizer
-
-        >>> ElmoTokenizer().split_into_words(["Don't panic!", ["New York", "!"]])
-        [['Don', "'t", 'panic', '!'], ['New York', '!']]
-        ```"""
+        """
         require_list(texts)
-        texts = _as_backend_texts(list(map(_as_list, _as_list(texts))))
+        texts = _as_lists(list(texts))
         strings = [text for text in texts if isinstance(text, str)]
         words: Iterator[list[str]] = map(str.split, strings)
         if not pretokenized:
@@ -532,8 +428,8 @@ class ElmoTokenizer(TokenizersBackend):
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
         """As in transformers, but a pair of texts in a batch must be a tuple: a list of two strings could be two words.
         A list is a pair if `truncation` is the name of a strategy, as in the zero-shot pipeline and `CrossEncoder`."""
-        has_pairs = kwargs.get("truncation") in PAIR_TRUNCATIONS and not kwargs.get("is_split_into_words")
-        if has_pairs and isinstance(text, list):
+        pairs = ("only_first", "only_second", "longest_first")
+        if isinstance(text, list) and kwargs.get("truncation") in pairs and not kwargs.get("is_split_into_words"):
             text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
         return super().__call__(text, *args, **kwargs)
 
@@ -546,10 +442,16 @@ class ElmoTokenizer(TokenizersBackend):
         return_overflowing_tokens: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
-        text, text_pair = (_checked_texts(given, is_split_into_words) for given in (text, text_pair))
-        batched = isinstance(text, (list, tuple)) and not (
-            is_split_into_words and (not text or isinstance(text[0], str))
-        )
+        text, text_pair = (_as_lists(given, _EMPTY_WORD * is_split_into_words) for given in (text, text_pair))
+        for given in (text, text_pair):
+            has_words = isinstance(given, (list, tuple)) and any(isinstance(one, list) for one in given)
+            if isinstance(given, str) if is_split_into_words else has_words:
+                raise ValueError(
+                    f"text is {given!r:.80}: is_split_into_words=True is for lists of words, and only for them. "
+                    "A pair of texts is a tuple."
+                )
+        is_one = is_split_into_words and (not text or isinstance(text[0], str))
+        batched = isinstance(text, (list, tuple)) and not is_one
         if batched and not text:
             shapes = {"input_ids": (0, 0, self.row_length), "attention_mask": (0, 0)}
             data = {name: np.zeros(shape, np.int64) if return_tensors else [] for name, shape in shapes.items()}
@@ -560,7 +462,6 @@ class ElmoTokenizer(TokenizersBackend):
         if is_split_into_words:
             tokenizer = copy.copy(self)
             tokenizer._tokenizer = self._pretokenized_backend
-        text, text_pair = (_as_backend_texts(given, _EMPTY_WORD * is_split_into_words) for given in (text, text_pair))
         kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": return_overflowing_tokens}
         with _encoding_with(tokenizer._tokenizer):
             encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
@@ -571,7 +472,7 @@ class ElmoTokenizer(TokenizersBackend):
             ]
         data = {**encoded, **self._columns(encoded)}
         if not return_tensors:
-            data = {name: [_as_list(of_text) for of_text in column] for name, column in data.items()}
+            data |= {name: [rows.tolist() for rows in data[name]] for name in WORD_COLUMNS if name in data}
         if not (batched or return_tensors or return_overflowing_tokens):
             data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
@@ -611,27 +512,22 @@ class ElmoTokenizer(TokenizersBackend):
         with zeros for each missing word."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
-        if "bilm_layers" in encoded_inputs:
-            raise ValueError("bilm_layers are not padded here: use hf_elmo.LayersCollator (taggers: TaggingCollator).")
         columns = {name: encoded_inputs[name] for name in WORD_COLUMNS if name in encoded_inputs}
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:
             return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises: no input_ids
-        is_one = any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items())
-        rows = {
-            name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
-            for name, column in columns.items()
-        }
+        if any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items()):
+            batch = {name: [value] for name, value in encoded_inputs.items()}
+            padded = self.pad(batch, *args, return_tensors=return_tensors, **kwargs)
+            return BatchEncoding({name: column[0] for name, column in padded.items()})
+        rows = {name: [self._as_rows(name, text) for text in column] for name, column in columns.items()}
         # transformers pads only lists of numbers, so it gets the indices of the rows; row 0 is padding.
-        places = [list(range(1, len(text))) for text in next(iter(rows.values()))]
-        others["input_ids"] = places[0] if is_one else places
-        padded = super().pad(others, *args, return_tensors=None, **kwargs)
+        others["input_ids"] = [list(range(1, len(text))) for text in next(iter(rows.values()))]
+        padded = super().pad(others, *args, **kwargs)
         places = padded.pop("input_ids")
-        places = [places] if is_one else places
         for name, texts in rows.items():
             column = [text[of_text] for text, of_text in zip(texts, places, strict=True)]
-            column = column if return_tensors else [text.tolist() for text in column]
-            columns[name] = column[0] if is_one else column
+            columns[name] = column if return_tensors else [text.tolist() for text in column]
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
 
     def _as_rows(self, name: str, text: Any) -> np.ndarray:
@@ -657,23 +553,18 @@ class ElmoTokenizer(TokenizersBackend):
         samples = encoded.get("overflow_to_sample_mapping")
         is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
         labels = [labels] if is_one else labels
-        numbers = list(range(len(encoded.encodings))) if samples is None else list(map(int, samples))
-        if len(set(numbers)) != len(labels):
-            raise ValueError(f"labels are given for {len(labels)} texts, but {len(set(numbers))} texts are encoded.")
-        num_words, is_cut = [0] * len(labels), [False] * len(labels)
-        for number, encoding in zip(numbers, encoded.encodings, strict=True):
-            if 1 in encoding.sequence_ids:
-                raise ValueError(
-                    f"labels must be for single texts, but text {number} is a pair: encode each text alone."
-                )
-            is_cut[number] = bool(encoding.overflowing) and samples is None
-            num_words[number] = max(num_words[number], *(word + 1 for word in encoding.word_ids if word is not None), 0)
-        for number, (of_text, words) in enumerate(zip(labels, num_words, strict=True)):
-            if words > len(of_text) or (words < len(of_text) and not is_cut[number]):
-                raise ValueError(f"labels of text {number}: there are {len(of_text)}, but {words} encoded words.")
+        encodings = encoded.encodings
+        numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
+        firsts = dict(zip(reversed(numbers), reversed(encodings), strict=True))  # the first piece of each text
+        if len(firsts) != len(labels):
+            raise ValueError(f"labels are given for {len(labels)} texts, but {len(firsts)} texts are encoded.")
+        for number, first in firsts.items():
+            words = [word for piece in (first, *first.overflowing) for word in piece.word_ids if word is not None]
+            if 1 in first.sequence_ids or max(words, default=-1) + 1 != len(labels[number]):
+                raise ValueError(f"labels of text {number} must be one for each word, of a text that is no pair.")
         aligned = [
             [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
-            for number, encoding in zip(numbers, encoded.encodings, strict=True)
+            for number, encoding in zip(numbers, encodings, strict=True)
         ]
         return aligned[0] if is_one and samples is None else aligned
 
@@ -685,18 +576,16 @@ class ElmoTokenizer(TokenizersBackend):
         return [self._token_of(row) for row in ids.tolist() if not (skip_special_tokens and self._is_special(row))]
 
     def _is_special(self, row: Sequence[int]) -> bool:
-        return row[0] == self.pad_token_id or row[1] in (self.bos_token_id, self.eos_token_id)
+        return row[1] in self.all_special_ids
 
     def _token_of(self, row: Sequence[int]) -> str:
-        if row[0] == self.pad_token_id:
-            return str(self.pad_token)
         if self._is_special(row):
-            return str(self.bos_token if row[1] == self.bos_token_id else self.eos_token)
-        return character_ids_to_word(row) if self.character_vocab is None else self.character_vocab.word_of(row)
-
-    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
-        """Joins words with single spaces; the original spacing is lost."""
-        return " ".join(tokens)
+            names = dict(zip(self.all_special_ids, (self.pad_token, self.bos_token, self.eos_token), strict=True))
+            return str(names[row[1]])
+        ids = row[1 : row.index(WORD_END_ID)]
+        if self.character_vocab is None:
+            return bytes(number - 1 for number in ids).decode("utf-8", "replace")
+        return "".join(self.character_vocab.names.get(number, "\ufffd") for number in ids)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str | list[str]:
         """The text of a word `[characters]`, a sentence `[words, characters]`, or a batch of sentences."""
@@ -714,23 +603,16 @@ class ElmoTokenizer(TokenizersBackend):
         sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
         return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
 
-    def _save_pretrained(
-        self,
-        save_directory: str,
-        file_names: tuple[str, ...],
-        legacy_format: bool | None = None,
-        filename_prefix: str | None = None,
-    ) -> tuple[str, ...]:
-        file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        return file_names + self.save_vocabulary(save_directory, filename_prefix)
+    def _save_pretrained(self, save_directory: str, filename_prefix: str | None = None, **kwargs: Any) -> tuple:
+        saved = super()._save_pretrained(save_directory, filename_prefix=filename_prefix, **kwargs)
+        return saved + self.save_vocabulary(save_directory, filename_prefix)
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
         """Writes the words of the softmax, the words with a vector and the characters into a folder, if there are any;
         the files of the latter two that another tokenizer left there are removed, because they would be loaded."""
-        saved = []
+        saved, prefix = [], f"{filename_prefix}-" if filename_prefix else ""
         words: dict[str, Any] = {"vocab_file": self.vocabulary, "words_file": self.words}
         for name, part in {**words, "character_vocab_file": self.character_vocab}.items():
-            prefix = f"{filename_prefix}-" if filename_prefix else ""
             target = Path(save_directory, prefix + self.vocab_files_names[name])
             if isinstance(part, CharacterVocabulary):
                 part.save(target)

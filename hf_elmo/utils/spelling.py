@@ -54,7 +54,9 @@ class Speller:
 
 def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
     """Raises ValueError if a tokenizer makes character ids of another kind than the model reads."""
-    wanted, given = ((reader.max_word_length, reader.char_units, reader.row_length) for reader in (config, tokenizer))
+    units = "bytes" if tokenizer.character_vocab is None else "unicode"
+    wanted = config.max_word_length, config.char_units, config.row_length
+    given = tokenizer.max_word_length, units, tokenizer.row_length
     if given != wanted:
         raise ValueError(
             f"max_word_length, char_units and row_length of the tokenizer are {given}, of the model {wanted}: "

@@ -6,7 +6,6 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import DataCollatorWithPadding
 
 from hf_elmo import (
     ElmoForSequenceClassification,
@@ -22,7 +21,7 @@ from tests.factories import small_model
 # Words are letters and an id: of unicode characters, 12 at most, as many as the longest text has positions.
 VOCABULARY = CharacterVocabulary(list("abcdef"), ["a", "bc"])
 LETTERS = {"char_units": "unicode", "max_word_length": 12, "word_embedding_size": 3}
-LETTERS |= {"char_vocab_size": VOCABULARY.size, "word_vocab_size": VOCABULARY.word_size}
+LETTERS |= {"char_vocab_size": VOCABULARY.size, "word_vocab_size": 6}
 HEADS = {
     "letters": (ElmoForSequenceClassification, LETTERS),
     "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
@@ -173,12 +172,10 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         store_layers(model, rows)
 
 
-def test_parts_of_a_data_set_and_a_collator_of_transformers(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_parts_of_a_data_set(tokenizer: ElmoTokenizer, head: str) -> None:
     rows = data(tokenizer, head)
     parts = store_layers(make(head), datasets.DatasetDict(train=rows, test=rows.select([0, 2])))
     assert {name: part["length"][:].tolist() for name, part in parts.items()} == {
         "train": [len(row["input_ids"]) for row in rows],
         "test": [7, 4],
     }
-    with pytest.raises(ValueError, match="TaggingCollator"):
-        DataCollatorWithPadding(tokenizer)(list(parts["train"]))
