@@ -7,7 +7,7 @@ import torch
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
 
-INPUT, PROJECTED, CELL = 7, 5, 11
+CELL = 11
 BATCHES = {
     "one word": [1],
     "one step": [3],
@@ -16,16 +16,11 @@ BATCHES = {
     "window": [4, 4, 4],
 }
 CLIPS = {"no clip": (None, None), "both clips": (0.5, 0.4), "cell clip": (0.5, None), "projection clip": (None, 0.3)}
-# Relative to the largest value of a tensor: a few roundings of the type. A bfloat16 has 8 bits, and a value that it
-# puts on the other side of a clip changes a gradient altogether: it is compared without clips, float32 with them.
-TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 4e-2}
 
 
-def random_layer(
-    batch_sizes, dtype=torch.float32, directions=2, projected=True, seed=0, sizes=(INPUT, PROJECTED, CELL)
-):
+def random_layer(batch_sizes, dtype=torch.float32, directions=2, projected=True, sizes=(7, 5, CELL)):
     """Inputs, state and weights, large enough that the clips above take part. `sizes`: input, P and C."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     width, size, cell = sizes
     size = size if projected else cell
     rows, state_dtype = batch_sizes[0], torch.promote_types(dtype, torch.float32)
@@ -74,10 +69,8 @@ def everything(function, inputs, batch_sizes, state, weights, *clips):
 def assert_near(found, expected, tolerance):
     """Each tensor of one type, and within `tolerance` of the largest expected value."""
     assert [x.dtype for x in found] == [x.dtype for x in expected]
-    errors = [
-        ((x - y).abs().max() / y.abs().max().clamp(min=1e-6)).item() for x, y in zip(found, expected, strict=True)
-    ]
-    assert max(errors) <= tolerance, errors
+    for x, y in zip(found, expected, strict=True):
+        assert (x - y).abs().max() <= tolerance * y.abs().max().clamp(min=1e-6)
 
 
 def flat(result):

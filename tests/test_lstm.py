@@ -6,18 +6,7 @@ import torch
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.lstm_layers import (
-    BATCHES,
-    CELL,
-    CLIPS,
-    INPUT,
-    TOLERANCE,
-    assert_near,
-    everything,
-    random_layer,
-    record,
-    reference,
-)
+from tests.lstm_layers import BATCHES, CELL, CLIPS, assert_near, everything, random_layer, record, reference
 
 ENDING = BATCHES["rows ending"]
 
@@ -39,13 +28,14 @@ def test_equals_plain_pytorch(batch_sizes, projected, clips):
         with kernels.use("onednn-training"), record() as ran:
             found = everything(bilstm_layer, *arguments)
         assert ran == [("lstm", "onednn-training")]
-        assert_near(found, everything(reference, *arguments), TOLERANCE[torch.float32])
+        assert_near(found, everything(reference, *arguments), 3e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "weights"])
 def test_other_types_of_products_and_float32_state(way, dtype, autocast):
-    """As near to float32 as the type is, and in its types; autocast leaves float64 alone."""
+    """As near to float32 as the type is, and in its types; autocast leaves float64 alone. Without clips: a value that
+    rounding puts on the other side of a clip changes a gradient altogether."""
     exact = random_layer(ENDING)
     layer = inputs, state, weights = random_layer(ENDING)
     if not autocast or dtype == torch.float64:
@@ -55,20 +45,20 @@ def test_other_types_of_products_and_float32_state(way, dtype, autocast):
         found = everything(bilstm_layer, layer[0], ENDING, *layer[1:])
     assert [x.dtype for x in found[:3]] == [dtype, dtype, torch.promote_types(dtype, torch.float32)]
     expected = everything(reference, exact[0], ENDING, *exact[1:])
-    assert_near([x.float() for x in found], expected, 3e-6 if dtype == torch.float64 else TOLERANCE[torch.bfloat16])
+    assert_near([x.float() for x in found], expected, 3e-6 if dtype == torch.float64 else 4e-2)
 
 
 def test_gradient_passes_at_the_clip_and_not_beyond(way):
     """A full forget gate and an empty input gate carry a cell that stands exactly at the bound. Without kernels the
     gradient there is that of `torch.clamp`: 1, and 0 from PyTorch 2.14 on."""
     saturated = torch.tensor([-200.0, 200.0, 0.0, 0.0]).repeat_interleave(CELL)
-    weights = [LstmWeights(torch.zeros(4 * CELL, INPUT), torch.zeros(4 * CELL, CELL), saturated, None)]
+    weights = [LstmWeights(torch.zeros(4 * CELL, 7), torch.zeros(4 * CELL, CELL), saturated, None)]
     c = torch.linspace(-1, 1, CELL).reshape(1, 1, CELL).requires_grad_()
     bound = c[0, 0, -2].item()
     at_bound = torch.tensor(bound, requires_grad=True)
     at_bound.clamp(-bound, bound).backward()
     passed = at_bound.grad.item() if way == "off" else 1.0
-    _, (_, last) = bilstm_layer(torch.zeros(1, 2, INPUT), [1, 1], (torch.zeros(1, 1, CELL), c), weights, bound)
+    _, (_, last) = bilstm_layer(torch.zeros(1, 2, 7), [1, 1], (torch.zeros(1, 1, CELL), c), weights, bound)
     last.sum().backward()
     assert c.grad.flatten().tolist() == [0.0, passed, *[1.0] * (CELL - 4), passed, 0.0]
 

@@ -6,16 +6,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from tests.heads import (
-    HEADS,
-    NO_DROPOUT,
-    VECTORS,
-    assert_same_outputs,
-    batch_of,
-    make_new,
-    tensors_of,
-    without_labels,
-)
+from tests.heads import HEADS, NO_DROPOUT, VECTORS, assert_same_outputs, batch_of, make_new, tensors_of, without_labels
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 

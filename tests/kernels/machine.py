@@ -11,18 +11,12 @@ import torch
 from hf_elmo import kernels
 
 AVX512 = "avx512f", "avx512_bf16"
-# What each way to compute needs: a C compiler, oneDNN, or instructions.
+# What a way to compute needs besides a C compiler: oneDNN, or instructions.
 NEEDS = {
-    "C": ("compiler",),
-    "fused": ("compiler",),
-    "fused, weights of bfloat16": ("compiler",),
-    "fused, bfloat16": ("compiler", *AVX512),
-    "fused-tiles, bfloat16": ("compiler", *AVX512, "amx_tile", "amx_bf16"),
-    "small-batch": ("compiler",),
-    "small-batch, weights of bfloat16": ("compiler",),
-    "small-batch, bfloat16": ("compiler",),
-    "onednn": ("compiler", "oneDNN"),
-    "onednn, bfloat16": ("compiler", "oneDNN", "bf16" if platform.machine() in ("aarch64", "arm64") else "avx512_bf16"),
+    "fused, bfloat16": AVX512,
+    "fused-tiles, bfloat16": (*AVX512, "amx_tile", "amx_bf16"),
+    "onednn": ("oneDNN",),
+    "onednn, bfloat16": ("oneDNN", "bf16" if platform.machine() in ("aarch64", "arm64") else "avx512_bf16"),
 }
 
 
@@ -41,7 +35,7 @@ def instructions() -> set[str]:
 
 
 def missing(way: str) -> str | None:
-    """The first of the `NEEDS` of a way that this machine lacks, or `None`."""
+    """What this machine lacks first of what a way needs, or `None`."""
     flags, found = os.environ.get("HF_ELMO_CFLAGS", ""), instructions()
     if "-march" in flags:  # another processor
         found = set()
@@ -51,7 +45,7 @@ def missing(way: str) -> str | None:
         found.add("compiler")
     if torch.backends.mkldnn.is_available():
         found.add("oneDNN")
-    return next((need for need in NEEDS[way] if need not in found), None)
+    return next((need for need in ("compiler", *NEEDS.get(way, ())) if need not in found), None)
 
 
 def require(way: str) -> None:

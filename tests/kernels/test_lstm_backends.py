@@ -80,8 +80,7 @@ def test_equals_reference(kind, batch, clips):
     call = layer(kind, batch(kind.rows))._replace(cell_clip=clips[0], proj_clip=clips[1])
     before = call.hidden.clone(), call.cell.clone()
     assert_near(run(kind, call), expected(call), kind.tolerance)
-    assert torch.equal(call.hidden, before[0])
-    assert torch.equal(call.cell, before[1])
+    assert all(map(torch.equal, before, (call.hidden, call.cell)))
 
 
 @pytest.mark.parametrize("kind", ["small-batch", "small-batch, weights of bfloat16", "onednn"], indirect=True)
@@ -166,9 +165,7 @@ def test_half_of_the_bytes_are_as_near_to_float32_as_bfloat16(dtype, rows):
     assert torch.cosine_similarity(half.float(), exact, dim=2).min() >= 0.9998
 
 
-@pytest.mark.parametrize(
-    ("rows", "name"), [(2, "small-batch"), (3, "small-batch"), (4, "fused-tiles"), (8, "fused-tiles")]
-)
+@pytest.mark.parametrize(("rows", "name"), [(3, "small-batch"), (4, "fused-tiles")])
 @pytest.mark.parametrize("kind", ["fused-tiles, bfloat16"], indirect=True)
 def test_tiles_compute_four_rows_and_more(kind, rows, name):
     for width in (128, 512):  # without tiles, the number of rows grows with the width

@@ -118,31 +118,20 @@ def test_a_library_for_another_processor_and_without_an_openmp_runtime(home: Pat
     monkeypatch.setattr(native, "OPENMP", ("no_such_function",))
     threads(2)
     assert runs() == IN_C
-    assert native.describe()["threads of the kernels"].startswith("one")
-    said = dict(line.split("  ", 1) for line in describe_environment().splitlines())
-    assert said["instruction set"].strip() == "AVX2"
-    assert said["HF_ELMO_CFLAGS"].strip() == "-march=haswell"
-    assert f"torch {torch.__version__}" in said["libraries"]
+    said = native.describe()
+    assert said["threads of the kernels"].startswith("one")
+    assert said["instruction set"] == "AVX2"
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "message"),
-    [
-        ("CC", "no-such-compiler", "no-such-compiler"),
-        ("PATH", "/nowhere", "no C compiler"),
-        ("HF_ELMO_CFLAGS", "-fno-such-flag", "-fno-such-flag"),
-        ("HF_ELMO_CFLAGS", "-DA='", "quotation"),
-    ],
+    ("variable", "value"),
+    [("CC", "none"), ("PATH", "/nowhere"), ("HF_ELMO_CFLAGS", "-fno-such-flag"), ("HF_ELMO_CFLAGS", "-DA='")],
 )
-def test_without_a_library_one_warning_says_why_and_pytorch_computes(
-    home: Path, monkeypatch, warnings, variable: str, value: str, message: str
-) -> None:
+def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monkeypatch, warnings, variable, value):
     monkeypatch.setenv(variable, value)
     assert not runs()
-    assert message in native.reason()
-    assert len(warnings) == 1
-    assert message in warnings[0]
-    assert message in next(line for line in describe_environment().splitlines() if line.startswith("kernels in C"))
+    assert [warning.endswith(f": {native.reason()}") for warning in warnings] == [True]
+    assert f"none: {native.reason()}" in describe_environment()
 
 
 @pytest.mark.slow

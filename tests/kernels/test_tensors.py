@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,20 +13,10 @@ from hf_elmo.kernels import clear_cache
 from hf_elmo.kernels.tensors import cached_values, get_cached
 
 
-class Maker:
-    """Makes a sum of weights, and counts how often."""
-
-    times = 0
-
-    def of(self, *weights: torch.Tensor, name: str = "sum") -> torch.Tensor:
-        return get_cached(weights, name, lambda: self.make(weights))
-
-    def make(self, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        self.times += 1
-        return sum(weight.detach().double().sum() for weight in weights)
+def total(*weights: torch.Tensor) -> torch.Tensor:
+    return sum(weight.detach().double().sum() for weight in weights)
 
 
-maker = pytest.fixture(lambda: Maker())
 # Writes that are noticed: counted by PyTorch, of the whole weight, or to a small weight.
 CHANGES = {
     "in place": lambda weight: weight.mul_(0.5),
@@ -40,55 +31,49 @@ CHANGES = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_write_is_noticed(maker, change, which, dtype):
+def test_a_write_is_noticed(change, which, dtype):
     weights = [torch.randn(67, 45).to(dtype), torch.randn(3, 1021).to(dtype)]
-    maker.of(*weights)
-    assert maker.of(*weights) == maker.make(weights)
-    assert maker.times == 2  # one of them is the line above
-    change(weights[which])
-    assert maker.of(*weights) == maker.make(weights)
-    assert maker.times == 4
+    make = Mock(side_effect=lambda: total(*weights))
+    for times in (1, 2):
+        for _ in range(2):
+            assert get_cached(weights, "sum", make) == total(*weights)
+        assert make.call_count == times
+        change(weights[which])
 
 
-def test_nan_equals_itself_and_names_are_separate(maker):
-    weight = torch.full((5, 7), torch.nan)
-    for _ in range(2):
-        maker.of(weight)
-        maker.of(weight, name="another")
-    assert maker.times == 2
+def test_nan_equals_itself_and_names_are_separate():
+    weight, make = torch.full((5, 7), torch.nan), Mock()
+    for name in ("one", "another") * 2:
+        get_cached([weight], name, make)
+    assert make.call_count == 2
 
 
-def test_lives_as_long_as_the_weight_is_not_copied_and_can_be_cleared(maker):
+def test_lives_as_long_as_the_weight_is_not_copied_and_can_be_cleared():
+    def assert_cached(module: torch.nn.Module) -> None:
+        weights = module.weight, module.bias
+        assert get_cached(weights, "sum", lambda: total(*weights)) == total(*weights)
+
     gc.collect()
     before, module = len(cached_values()), torch.nn.Linear(31, 17)
-    maker.of(module.weight, module.bias)
+    assert_cached(module)
     assert len(cached_values()) == before + 1
     for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert maker.of(copied.weight, copied.bias) == maker.of(module.weight, module.bias)
+        assert_cached(copied)
     clear_cache(module)
     assert len(cached_values()) == before + 1  # of the last copy
-    assert maker.of(module.weight, module.bias) == maker.make((module.weight, module.bias))
     del module, copied
     gc.collect()
     assert len(cached_values()) == before
 
 
-def test_a_model_in_use_follows_its_training(model: ElmoModel, tokenizer):
-    """Inference, a step of an optimizer, inference, other weights, inference: as a model that has never run."""
-    batch = tokenizer(["the cat sat"] * 9, return_tensors="pt")
-    other = copy.deepcopy(model).state_dict()
-
+def test_a_model_in_use_follows_its_training(model: ElmoModel, inputs: dict):
     @torch.no_grad()
     def vectors(of: ElmoModel) -> torch.Tensor:
-        return of.eval()(**batch).last_hidden_state
+        return of.eval()(**inputs).last_hidden_state
 
     before = vectors(model)
     model.freeze_bilm(False)
-    optimizer = torch.optim.AdamW(model.train().parameters(), 0.1)
-    model(**batch).last_hidden_state.square().sum().backward()
-    optimizer.step()
+    model.train()(**inputs).last_hidden_state.square().sum().backward()
+    torch.optim.AdamW(model.parameters(), 0.1).step()
     assert not torch.allclose(vectors(model), before, atol=1e-3)
     assert torch.equal(vectors(model), vectors(copy.deepcopy(model)))
-    model.load_state_dict(other)
-    assert torch.equal(vectors(model), before)
-    assert vectors(model.double()).dtype == torch.float64
