@@ -16,7 +16,6 @@ VERSION = "0.1.0"  # of hf_elmo; config.json stores the version whose source fil
 # The numbers in `input_ids`: 0 fills padded positions, 1 to 256 are the bytes 0 to 255, and five markers follow.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
-SENTENCE_BEGIN_WORD_ID = 2  # the word id of `<S>` in models that also embed whole words (`word_vocab_size`)
 # In `word_vector_ids`, 0 is padding, 1 a sentence boundary, 2 a word without a vector; words with a vector follow.
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
 # Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
@@ -38,8 +37,7 @@ class ElmoTaskFields:
     """The fields of [`ElmoConfig`] that task heads read. The biLM does not read them, so one biLM serves every head.
 
     Args:
-        use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo. With `False` it reads word vectors alone, as a
-            baseline without a biLM.
+        use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo; if not, it reads word vectors alone.
         word_vectors_vocab_size (`int`, *optional*):
             Number of rows of a word embedding x that is concatenated to ELMo, `[x; ELMo]` (Peters et al. 2018, section
             3.3): the words of the tokenizer plus 3 (padding, boundaries, unknown words). `None` for ELMo alone.
@@ -72,7 +70,7 @@ class ElmoTaskFields:
             sequence that the scheme allows. The names of the labels (`id2label`) must follow it. `None`: no scheme.
         tagging_indicator_size (`int`, *optional*): Size of an embedding of `token_type_ids` that is concatenated to
             each word's vector: 1 marks the word that the labels refer to, such as the predicate of semantic roles (He
-            et al. 2017); 0 marks all other words. `None` for no such embedding.
+            et al. 2017). `None` for no such embedding.
         coreference_max_width (`int`, defaults to 30): Maximum number of words in a predicted mention (Lee et al. 2017).
         coreference_spans_per_word (`float`, defaults to 0.4): Number of spans that are kept as mentions, for
             each word of a document (lambda in Lee et al. 2017).
@@ -121,9 +119,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     defaults are those of the published "original" model.
 
     Args:
-        char_vocab_size (`int`, defaults to 262):
-            Number of rows of the character embedding: 256 bytes, 5 markers (sentence begin and end, word begin and
-            end, padding inside a word) and row 0, which is zero and marks a padded position.
+        char_vocab_size (`int`, defaults to 262): Number of rows of the character embedding: row 0 (zeros, for padded
+            positions), 256 bytes, and 5 markers (begin and end of a sentence and of a word, padding inside a word).
         char_units (`str`, defaults to `"bytes"`): What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"`
             for the Unicode characters in the tokenizer's vocabulary, as in ELMoForManyLangs.
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.

@@ -20,7 +20,6 @@ from .configuration_elmo import (
     FIRST_VECTOR_ID,
     IGNORE_INDEX,
     SENTENCE_BEGIN_ID,
-    SENTENCE_BEGIN_WORD_ID,
     SENTENCE_END_ID,
     UNKNOWN_ID,
     WORD_BEGIN_ID,
@@ -30,7 +29,7 @@ from .configuration_elmo import (
 
 UNKNOWN_CHARACTER_ID = 1
 # The word ids of models that also embed whole words; 0 is padding, as among the character ids.
-UNKNOWN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, SENTENCE_BEGIN_WORD_ID + 1, SENTENCE_BEGIN_WORD_ID + 2
+UNKNOWN_WORD_ID, SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, 2, 3, 4
 
 
 def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
@@ -138,17 +137,13 @@ def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normali
     return words, quotes if word_splitting == "lm1b" else None
 
 
-def _states(parts: Iterable[Any]) -> list[bytes | None]:
-    return [part and part.__getstate__() for part in parts]
-
-
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     """The Rust tokenizer, which splits text and tracks offsets. It has no vocabulary: each word is one unknown token.
     Of a backend loaded from a checkpoint, a user's own pre-tokenizer and normalizer are kept."""
     # No text contains the only piece, "": no word is cut.
     backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
-    state = _states((backend.pre_tokenizer, backend.normalizer))
-    known = [] if loaded is None else [_states(_splitter(name)) for name in WORD_SPLITTINGS]
+    parts = [(backend.pre_tokenizer, backend.normalizer), *map(_splitter, WORD_SPLITTINGS if loaded else ())]
+    state, *known = [[part and part.__getstate__() for part in pair] for pair in parts]
     pre_tokenizer, normalizer = _splitter(word_splitting)
     if loaded is None or state[0] in [splits for splits, _ in known]:
         backend.pre_tokenizer = pre_tokenizer
@@ -219,8 +214,7 @@ def _read_words(path: str | Path) -> list[str]:
 
 
 class ElmoTokenizer(TokenizersBackend):
-    r"""
-    Splits text into words and spells each word with character ids, as ELMo reads them.
+    r"""Splits text into words and spells each word with character ids, as ELMo reads them.
 
     `input_ids` are `[batch, words, max_word_length]`, one row for each word, including the sentence boundaries `<S>`
     and `</S>`; a padded position is a row of zeros. Any string can be spelled, so no word is unknown.
@@ -275,7 +269,6 @@ class ElmoTokenizer(TokenizersBackend):
     # The ids of padding and of the one character of `<S>` and of `</S>`; any string can be spelled: none is unknown.
     pad_token_id, bos_token_id, eos_token_id, unk_token_id = 0, SENTENCE_BEGIN_ID, SENTENCE_END_ID, None
     all_special_ids = [0, SENTENCE_BEGIN_ID, SENTENCE_END_ID]  # noqa: RUF012
-    model = models.Unigram
     _tokenizer: Tokenizer
     from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which declares no type
 
@@ -309,8 +302,7 @@ class ElmoTokenizer(TokenizersBackend):
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
         """The arguments of `__init__`, with the backend from the tokenizer.json of a checkpoint."""
-        file = kwargs.pop("tokenizer_file", None)
-        if file is not None and Path(file).is_file():
+        if file := kwargs.pop("tokenizer_file", None):
             kwargs["tokenizer_object"] = Tokenizer.from_file(str(file))
         return kwargs
 
@@ -404,8 +396,7 @@ class ElmoTokenizer(TokenizersBackend):
         return {ids[str(token)]: token for token in super().added_tokens_decoder.values() if str(token) in ids}
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
-        """
-        Splits texts into the words that a call of this tokenizer would spell, without sentence boundaries.
+        """Splits texts into the words that a call of this tokenizer would spell, without sentence boundaries.
 
         Args:
             texts: each a string, or a list of words, which is not split further. Lone surrogates are dropped.
@@ -439,7 +430,6 @@ class ElmoTokenizer(TokenizersBackend):
         text_pair: str | Sequence | None = None,
         is_split_into_words: bool = False,
         return_tensors: str | None = None,
-        return_overflowing_tokens: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
         text, text_pair = (_as_lists(given, _EMPTY_WORD * is_split_into_words) for given in (text, text_pair))
@@ -462,7 +452,7 @@ class ElmoTokenizer(TokenizersBackend):
         if is_split_into_words:
             tokenizer = copy.copy(self)
             tokenizer._tokenizer = self._pretokenized_backend
-        kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": return_overflowing_tokens}
+        kwargs["is_split_into_words"] = is_split_into_words
         with _encoding_with(tokenizer._tokenizer):
             encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
         if is_split_into_words and "offset_mapping" in encoded:
@@ -473,7 +463,7 @@ class ElmoTokenizer(TokenizersBackend):
         data = {**encoded, **self._columns(encoded)}
         if not return_tensors:
             data |= {name: [rows.tolist() for rows in data[name]] for name in WORD_COLUMNS if name in data}
-        if not (batched or return_tensors or return_overflowing_tokens):
+        if not (batched or return_tensors or kwargs.get("return_overflowing_tokens")):
             data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
 
@@ -520,7 +510,11 @@ class ElmoTokenizer(TokenizersBackend):
             batch = {name: [value] for name, value in encoded_inputs.items()}
             padded = self.pad(batch, *args, return_tensors=return_tensors, **kwargs)
             return BatchEncoding({name: column[0] for name, column in padded.items()})
-        rows = {name: [self._as_rows(name, text) for text in column] for name, column in columns.items()}
+        rows = {}
+        for name, texts in columns.items():
+            shape = (-1, self.row_length) if name == "input_ids" else (-1,)
+            arrays = [np.asarray(to_py_obj(text), dtype=np.int64).reshape(shape) for text in texts]
+            rows[name] = [np.insert(array, 0, 0, axis=0) for array in arrays]
         # transformers pads only lists of numbers, so it gets the indices of the rows; row 0 is padding.
         others["input_ids"] = [list(range(1, len(text))) for text in next(iter(rows.values()))]
         padded = super().pad(others, *args, **kwargs)
@@ -530,15 +524,8 @@ class ElmoTokenizer(TokenizersBackend):
             columns[name] = column if return_tensors else [text.tolist() for text in column]
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
 
-    def _as_rows(self, name: str, text: Any) -> np.ndarray:
-        """The rows of one text in a column of [`pad`], after a row of zeros."""
-        shape = (-1, self.row_length) if name == "input_ids" else (-1,)
-        rows = np.asarray(to_py_obj(text), dtype=np.int64).reshape(shape)
-        return np.concatenate((np.zeros_like(rows, shape=(1, *rows.shape[1:])), rows))
-
     def align_labels(self, encoded: BatchEncoding, labels: Sequence) -> list:
-        """
-        Puts the labels of words at the positions of the words in `encoded`, and -100 at boundaries and padding.
+        """Puts the labels of words at the positions of the words in `encoded`, and -100 at boundaries and padding.
 
         Args:
             encoded: the result of calling the tokenizer on a text or a batch, also with `return_overflowing_tokens`.
@@ -573,13 +560,11 @@ class ElmoTokenizer(TokenizersBackend):
         ids = np.asarray(ids)
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
-        return [self._token_of(row) for row in ids.tolist() if not (skip_special_tokens and self._is_special(row))]
-
-    def _is_special(self, row: Sequence[int]) -> bool:
-        return row[1] in self.all_special_ids
+        left_out = self.all_special_ids if skip_special_tokens else []
+        return [self._token_of(row) for row in ids.tolist() if row[1] not in left_out]
 
     def _token_of(self, row: Sequence[int]) -> str:
-        if self._is_special(row):
+        if row[1] in self.all_special_ids:
             names = dict(zip(self.all_special_ids, (self.pad_token, self.bos_token, self.eos_token), strict=True))
             return str(names[row[1]])
         ids = row[1 : row.index(WORD_END_ID)]
@@ -599,7 +584,7 @@ class ElmoTokenizer(TokenizersBackend):
     ) -> list[int]:
         """1 for boundaries and padding, 0 for words. Without `already_has_special_tokens`, adds boundaries first."""
         if already_has_special_tokens:
-            return [int(self._is_special(row)) for row in np.asarray(token_ids_0).tolist()]
+            return [int(row[1] in self.all_special_ids) for row in np.asarray(token_ids_0).tolist()]
         sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
         return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
 
