@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-logger = logging.get_logger(__name__)
+logger = logging.get_logger(f"transformers.{__name__}")
 
 VERSION = "0.1.0"  # of hf_elmo; config.json stores the version whose source files are saved with a checkpoint
 # The numbers in `input_ids`: 0 fills padded positions, 1 to 256 are the bytes 0 to 255, and five markers follow.

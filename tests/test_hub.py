@@ -114,7 +114,7 @@ def test_other_files_of_a_training_are_left_out(server: Server, tmp_path: Path) 
 
 
 def test_save_pretrained_uploads_what_it_saves(server: Server, tmp_path: Path) -> None:
-    small_model().save_pretrained(tmp_path / "elmo", push_to_hub=True, repo_id=REPO)
+    small_model().save_pretrained(str(tmp_path / "elmo"), push_to_hub=True, repo_id=REPO)
     assert server.files.keys() == {"config.json", "model.safetensors", "README.md", *SENTENCE_TRANSFORMERS, *CODE} - {
         *hub.FILES["ElmoTokenizer"] - hub.FILES["ElmoModel"]
     }
