@@ -132,11 +132,8 @@ def test_parts_of_texts() -> None:
 
 
 def test_korean_text(tmp_path: Path) -> None:
-    lines = [
-        f"{part}\t{movie}\t9\t연기 {part} {number}"
-        for movie, part in enumerate(("train", "dev", "test"))
-        for number in range(5)
-    ]
+    parts = enumerate(("train", "dev", "test"))
+    lines = [f"{part}\t{movie}\t9\t연기 {part} {number}" for movie, part in parts for number in range(5)]
     lines.insert(1, lines[0])  # once in train
     lines.insert(1, "test\t9\t10\t" + lines[0].split("\t")[-1])  # and once for testing
     text = "\n".join(["split\tmovie\trating\treview", *lines])
