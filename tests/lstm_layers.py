@@ -8,13 +8,7 @@ from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
 
 CELL = 11
-BATCHES = {
-    "one word": [1],
-    "one step": [3],
-    "one row": [1, 1, 1, 1],
-    "rows ending": [6, 6, 4, 3, 3, 1],
-    "window": [4, 4, 4],
-}
+BATCHES = {"one word": [1], "one step": [3], "one row": [1] * 4, "rows ending": [6, 6, 4, 3, 3, 1], "window": [4] * 3}
 CLIPS = {"no clip": (None, None), "both clips": (0.5, 0.4), "cell clip": (0.5, None), "projection clip": (None, 0.3)}
 
 

@@ -7,10 +7,7 @@ from hf_elmo.kernels import cells
 
 from . import machine
 
-
-@pytest.fixture(autouse=True)
-def _with_a_compiler() -> None:
-    machine.require("C")
+pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

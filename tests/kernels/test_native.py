@@ -19,12 +19,8 @@ from tests.lstm_layers import assert_near, flat, random_layer, record, reference
 from . import machine
 
 AVX512 = "skylake-avx512 -mavx512bf16"
+pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
 X86 = ["x86-64", "haswell", "skylake-avx512", AVX512, f"{AVX512} -mamx-tile -mamx-bf16"]
-
-
-@pytest.fixture(autouse=True)
-def _with_a_compiler() -> None:
-    machine.require("small-batch")
 
 
 def builds_for_x86(compiler: str) -> bool:
