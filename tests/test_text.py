@@ -97,6 +97,8 @@ def test_rows_of_csv_and_tsv(tmp_path):
     assert list(RowSource(tmp_path / "a.tsv")) == ['"open', "", 'shut"']
     (tmp_path / "a.csv").write_text("text,label\n" + "word " * 500_000 + ",1\n")
     assert [len(row) for row in RowSource(tmp_path / "a.csv")] == [2_500_000]
+    (tmp_path / "a.csv").write_bytes("text\ncafé\n".encode("cp1252"))
+    assert list(RowSource(tmp_path / "a.csv", encoding="cp1252")) == ["café"]
 
 
 def test_sequences_of_fasta_and_their_identifiers(tmp_path):

@@ -107,6 +107,8 @@ def test_metrics_of_spans() -> None:
     assert found == {"precision": 2 / 3, "recall": 2 / 3, "f1": pytest.approx(2 / 3), "accuracy": 5 / 6}
     logits = np.eye(5)[np.maximum(tags, 0)]
     assert span_metrics(IDS, "IOB2")(EvalPrediction(logits, labels)) == found
+    unlabeled = span_metrics(IDS)(EvalPrediction(np.zeros((1, 3, 5)), np.full((1, 3), -100)))
+    assert set(unlabeled.values()) == {0.0}
     # I-x I-x is a span for conlleval, none in IOB2.
     prediction = EvalPrediction((np.zeros((1, 2, 5)), np.array([[2, 2]])), np.array([[1, 2]]))
     assert (span_metrics(IDS)(prediction)["f1"], span_metrics(IDS, "IOB2")(prediction)["f1"]) == (1.0, 0.0)
