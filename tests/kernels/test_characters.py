@@ -92,13 +92,15 @@ def test_gradients_are_those_of_the_modules(filters, activation: str, ran) -> No
 def test_the_first_of_equal_windows_has_the_gradient(filters) -> None:
     size = sum(number for _, number in filters)
     encoder = encoder_of(char_filters=filters, num_highway_layers=0, char_projection=False, hidden_size=2 * size)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # small whole numbers: sums are exact, and often equal
         for parameter in encoder.parameters():
-            parameter.copy_(torch.randint(-1, 2, parameter.shape))
+            parameter.copy_(torch.randint(-1, 2, parameter.shape, generator=generator))
         encoder.convolutions[0].bias[0] = 7  # so that the relu lets something through
     (result, grads), (expected, expected_grads) = (gradients(encoder, spelled(), off=off) for off in (False, True))
     assert torch.equal(result, expected)
-    torch.testing.assert_close(grads, expected_grads, rtol=1e-6, atol=1e-5)
+    # A gradient sums numbers of up to 1 in another order; another window would differ by one of them.
+    torch.testing.assert_close(grads, expected_grads, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(
