@@ -37,7 +37,7 @@ def instructions() -> set[str]:
 def missing(way: str) -> str | None:
     """What this machine lacks first of what a way needs, or `None`."""
     flags, found = os.environ.get("HF_ELMO_CFLAGS", ""), instructions()
-    if "-march" in flags:  # another processor
+    if "-march" in flags or (way.startswith("onednn") and "ONEDNN_MAX_CPU_ISA" in os.environ):  # another processor
         found = set()
     if way.startswith("fused") and "emulated.h" in flags:
         found = {*AVX512, "amx_tile", "amx_bf16"}
