@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.factories import SENTENCES, TINY
-from tests.reference import sentence_layers
+from tests.reference import reference_of, sentence_layers
 
 ARCHITECTURES = {
     "as published": {},
@@ -75,6 +75,16 @@ def test_every_architecture_equals_the_textbook(changes: dict) -> None:
             near(output.pooler_output[row], layers.mean(0)[1:-1].mean(0), 1e-11)
             for part, expected in zip(state, textbook[row], strict=True):
                 near(part[:, :, row], expected, 1e-11)
+
+
+@pytest.mark.parametrize("width", [1, 7, 50])
+@pytest.mark.parametrize("length", [0, 43, 48, 60])
+def test_windows_of_padding_take_part_once(width: int, length: int) -> None:
+    # In double precision, so that what is compared is which windows take part, and not how a library adds them up.
+    model, tokenizer = make(char_filters=[[width, 37]], dtype=torch.float64)
+    words = ["x" * length, "y" * (length // 2)]
+    ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
+    near(model.char_encoder(ids), torch.stack(list(map(reference_of(model).word_vector, ids))), 1e-14)
 
 
 @pytest.mark.parametrize("name", ["as published", "both clips", "cells as many as the projection", "one layer"])
