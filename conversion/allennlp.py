@@ -2,13 +2,14 @@
 AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written. The options of a word-level model,
 which only bilm-tf has, lack `char_cnn`: the vectors of the words of a `vocab.txt` are the rows of `embedding`.
 
-[`key_table`] defines the format: each row has one or more datasets of the HDF5 file with their shapes, the tensors that
-they become, and the transform between them. Reading and writing use the same rows. Both reject any other tensor.
+[`TABLE`] defines the format: each row has one or more datasets of the HDF5 file, the tensors that they become, and the
+transform between them. Reading and writing use the same rows. Both reject any other tensor.
 """
 
-import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids, read_vocabula
 from hf_elmo.utils.extras import extra_needed
 from hf_elmo.utils.spelling import Speller
 
-from .checkpoint import Source, model_of, new_path
+from .checkpoint import Source, model_of, new_model, new_path
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]
@@ -53,46 +54,76 @@ TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps"
 
 
 class Transform(NamedTuple):
-    """`read` turns datasets into tensors, and `write` turns tensors into datasets (only for a format that is written).
-    `None` stands for an absent optional dataset."""
+    """`read` turns arrays of another format into tensors, `write` does the reverse. `None` stands for an optional array
+    that is absent."""
 
     read: Callable[..., Arrays]
-    write: Callable[..., Arrays] | None = None
-
-
-class Dataset(NamedTuple):
-    """An array in a file."""
-
-    name: str
-    shape: tuple[int, ...]
-    optional: bool = False
+    write: Callable[..., Arrays]
 
 
 class Row(NamedTuple):
-    """A row of a table: datasets, the state-dict keys of the tensors that they become, and the transform."""
+    """A row of a format's table: arrays by name, the tensors that they become by state-dict key, and the transform. A
+    row with `{i}` in its names stands for one row for each number from 0 on."""
 
-    datasets: tuple[Dataset, ...]
-    targets: tuple[str, ...]
+    names: list[str]
+    keys: list[str]
     transform: Transform
 
 
-def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
-    """Float32 arrays by state-dict key, from all datasets of a file by name. Raises ValueError, which calls the file
-    `where`, if a dataset is missing, of another shape, or not in the table."""
+def expand(table: Iterable[Row], present: Collection[str]) -> Iterator[Row]:
+    """The rows of a table of which a name or key is in `present`, with numbers for `{i}`."""
+    for row in table:
+        for i in count():
+            names, keys = ([text.format(i=i) for text in texts] for texts in row[:2])
+            if not any(text in present for text in names + keys):
+                break
+            yield Row(names, keys, row.transform)
+            if names == row.names:
+                break
+
+
+def read_rows(
+    table: Iterable[Row], datasets: Mapping[str, np.ndarray], config: ElmoConfig, where: str
+) -> dict[str, np.ndarray]:
+    """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of a file by
+    name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no row."""
+    with torch.device("meta"):
+        state = new_model(config).state_dict()
+    shapes = {key.removeprefix("elmo."): tuple(tensor.shape) for key, tensor in state.items()}
     left, tensors = dict(datasets), {}
-    for row in rows:
-        arrays = []
-        for name, shape, optional in row.datasets:
-            array = left.pop(name, None)
-            if array is None and not optional:
-                raise ValueError(f"{where}: {name!r} is missing; its shape should be {shape}.")
-            if array is not None and tuple(array.shape) != shape:
-                raise ValueError(f"{where}: {name!r} has the shape {tuple(array.shape)}, not {shape}.")
-            arrays.append(None if array is None else np.asarray(array, np.float32))
-        tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
+    for names, keys, transform in expand(table, shapes):
+        like = transform.write(*(np.zeros(shapes[key], np.float32) for key in keys))
+        arrays = [left.pop(name, None) for name in names]
+        for name, array, expected in zip(names, arrays, like, strict=True):
+            if expected is None:  # optional
+                continue
+            if array is None:
+                raise ValueError(f"{where}: {name!r} is missing; its shape should be {expected.shape}.")
+            if array.shape != expected.shape:
+                raise ValueError(f"{where}: {name!r} has the shape {array.shape}, not {expected.shape}.")
+        arrays = [None if array is None else np.asarray(array, np.float32) for array in arrays]
+        tensors.update(zip(keys, transform.read(*arrays), strict=True))
     if left:
         raise ValueError(f"{where} has {len(left)} unexpected tensors, such as {min(left)!r}.")
     return tensors
+
+
+def read_sizes(table: Iterable[Row], datasets: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The fields of the configuration that are sizes of a biLM's tensors, from datasets by name."""
+    shapes = {}
+    for names, keys, transform in expand(table, datasets):
+        arrays = transform.read(*(datasets.get(name) for name in names))
+        shapes |= {key: array.shape for key, array in zip(keys, arrays, strict=True)}
+    filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
+    projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*forward_layers\.\d+\.weight_hr", key)]
+    return {
+        "char_embedding_size": shapes["char_encoder.embedding.weight"][1],
+        "char_filters": [[width, num_filters] for num_filters, _, width in filters],
+        "num_highway_layers": sum(key.endswith(".carry.weight") for key in shapes),
+        "num_hidden_layers": len(projections),
+        "cell_size": projections[0][1],
+        "hidden_size": 2 * projections[0][0],
+    }
 
 
 def swap_gates(gates: np.ndarray) -> np.ndarray:
@@ -141,89 +172,55 @@ LSTM_KERNEL = Transform(read_lstm_kernel, write_lstm_kernel)
 LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
 
 
-def reorder(places: Sequence[int], rows: Sequence[int], size: int) -> Transform:
-    """Row `rows[i]` of an embedding <-> row `places[i]` of `size` rows, of which all others are zero."""
+def reorder(rows: Sequence[int], places: Sequence[int]) -> Transform:
+    """Row `rows[i]` of an embedding <-> row `places[i]` of another, whose other rows are zero."""
 
-    def move(embedding: np.ndarray, source: Sequence[int], target: Sequence[int], size: int) -> Arrays:
-        moved = np.zeros((size, embedding.shape[1]), np.float32)
+    def move(embedding: np.ndarray, source: Sequence[int], target: Sequence[int]) -> Arrays:
+        moved = np.zeros((max(target) + 1, embedding.shape[1]), np.float32)
         moved[target] = embedding[source]
         return (moved,)
 
-    return Transform(lambda x: move(x, rows, places, size), lambda x: move(x, places, rows, max(rows) + 1))
+    return Transform(lambda x: move(x, rows, places), lambda x: move(x, places, rows))
 
 
-def one_to_one(name: str, shape: tuple[int, ...], target: str, transform: Transform = COPY) -> Row:
-    """The row of one dataset that becomes one tensor."""
-    return Row((Dataset(name, shape),), (target,), transform)
-
-
-def key_table(
-    config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False, vocabulary: Sequence[str] = ()
-) -> list[Row]:
-    """The table of a model's datasets and tensors. `softmax` adds the softmax over words, which only a training
-    checkpoint has. `multi_rnn_cell=False` is for a model with a single layer that bilm-tf saved: its cell has another
-    path. A word-level model embeds the words of `vocabulary`."""
-    rows = _character_rows(config) if config.char_filters else [_words_row(config, vocabulary)]
-    cell, size = config.cell_size, config.projection_size
-    for direction, layers in enumerate(("forward_layers", "backward_layers")):
-        for layer in range(config.num_hidden_layers):
-            path, target = cell_path(direction, layer, multi_rnn_cell), f"bilm.{layers}.{layer}"
-            kernel = Dataset(f"{path}/W_0", (2 * size, 4 * cell))
-            bias = Dataset(f"{path}/B", (4 * cell,)), Dataset(f"{path}/B_forget_remainder", (cell,), optional=True)
-            rows.append(Row((kernel,), (f"{target}.weight_ih", f"{target}.weight_hh"), LSTM_KERNEL))
-            rows.append(Row(bias, (f"{target}.bias",), LSTM_BIAS))
-            if config.cell_projection:
-                rows.append(one_to_one(f"{path}/W_P_0", (cell, size), f"{target}.weight_hr", TRANSPOSE))
-    if softmax:
-        shape = (config.vocab_size, size)
-        rows += [one_to_one("softmax/W", shape, "lm_head.weight"), one_to_one("softmax/b", shape[:1], "lm_head.bias")]
-    return rows
-
-
-def _character_rows(config: ElmoConfig) -> list[Row]:
-    size, filters = config.char_embedding_size, config.num_filters
-    shape = (config.char_vocab_size - 1, size)
-    rows = [one_to_one("char_embed", shape, "char_encoder.embedding.weight", CHARACTER_EMBEDDING)]
-    for i, (width, num_filters) in enumerate(config.char_filters):
-        target = f"char_encoder.convolutions.{i}"
-        rows.append(one_to_one(f"CNN/W_cnn_{i}", (1, width, size, num_filters), f"{target}.weight", CONVOLUTION))
-        rows.append(one_to_one(f"CNN/b_cnn_{i}", (num_filters,), f"{target}.bias"))
-    layers = [
-        (f"CNN_high_{i}/{{}}_{gate}", filters, f"char_encoder.highways.{i}.{gate}")
-        for i in range(config.num_highway_layers)
-        for gate in ("carry", "transform")
+TABLE = [
+    Row(["char_embed"], ["char_encoder.embedding.weight"], CHARACTER_EMBEDDING),
+    Row(["CNN/W_cnn_{i}"], ["char_encoder.convolutions.{i}.weight"], CONVOLUTION),
+    Row(["CNN/b_cnn_{i}"], ["char_encoder.convolutions.{i}.bias"], COPY),
+    Row(["CNN_high_{i}/W_carry"], ["char_encoder.highways.{i}.carry.weight"], TRANSPOSE),
+    Row(["CNN_high_{i}/b_carry"], ["char_encoder.highways.{i}.carry.bias"], COPY),
+    Row(["CNN_high_{i}/W_transform"], ["char_encoder.highways.{i}.transform.weight"], TRANSPOSE),
+    Row(["CNN_high_{i}/b_transform"], ["char_encoder.highways.{i}.transform.bias"], COPY),
+    Row(["CNN_proj/W_proj"], ["char_encoder.projection.weight"], TRANSPOSE),
+    Row(["CNN_proj/b_proj"], ["char_encoder.projection.bias"], COPY),
+    Row(["softmax/W"], ["lm_head.weight"], COPY),  # only in training checkpoints
+    Row(["softmax/b"], ["lm_head.bias"], COPY),
+]
+for number, direction in enumerate(("forward", "backward")):
+    cell, layer = f"RNN_{number}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell", f"bilm.{direction}_layers.{{i}}"
+    TABLE += [
+        Row([f"{cell}/W_0"], [f"{layer}.weight_ih", f"{layer}.weight_hh"], LSTM_KERNEL),
+        Row([f"{cell}/B", f"{cell}/B_forget_remainder"], [f"{layer}.bias"], LSTM_BIAS),
+        Row([f"{cell}/W_P_0"], [f"{layer}.weight_hr"], TRANSPOSE),
     ]
-    if config.char_projection:
-        layers.append(("CNN_proj/{}_proj", config.projection_size, "char_encoder.projection"))
-    for name, outputs, target in layers:
-        rows.append(one_to_one(name.format("W"), (filters, outputs), f"{target}.weight", TRANSPOSE))
-        rows.append(one_to_one(name.format("b"), (outputs,), f"{target}.bias"))
-    return rows
 
 
-def _words_row(config: ElmoConfig, vocabulary: Sequence[str]) -> Row:
-    shape, places = (len(vocabulary), config.projection_size), embedded_ids(vocabulary)
-    transform = reorder(places, range(len(places)), config.word_vocab_size)
-    return one_to_one("embedding", shape, "char_encoder.word_embedding.weight", transform)
+def table_of(vocabulary: Sequence[str]) -> list[Row]:
+    """[`TABLE`] with the embedding of the words of a word-level model, in the order of the rows of `embedding`."""
+    transform = reorder(range(len(vocabulary)), embedded_ids(vocabulary))
+    return [*TABLE, Row(["embedding"], ["char_encoder.word_embedding.weight"], transform)]
 
 
-def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
-    """The HDF5 group of an LSTM cell; direction 0 is forward, 1 is backward."""
-    return f"RNN_{direction}/RNN/" + (f"MultiRNNCell/Cell{layer}/" if multi_rnn_cell else "") + "LSTMCell"
-
-
-def identities(config: ElmoConfig, multi_rnn_cell: bool = True) -> dict[str, dict[str, np.ndarray]]:
-    """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For each field of the
-    configuration that is false, the datasets of its projections that give the same numbers: identities."""
-    size = config.projection_size
-    identity, cells = np.eye(size, dtype=np.float32), itertools.product((0, 1), range(config.num_hidden_layers))
-    datasets = {
-        "char_projection": {"CNN_proj/W_proj": identity, "CNN_proj/b_proj": np.zeros(size, np.float32)},
-        "cell_projection": {f"{cell_path(*cell, multi_rnn_cell)}/W_P_0": identity for cell in cells},
-    }
-    if not config.char_filters:
-        del datasets["char_projection"]
-    return {field: projections for field, projections in datasets.items() if not getattr(config, field)}
+def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
+    """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For the two fields of the
+    configuration, the tensors of projections that change nothing: identities."""
+    identity, layers = np.eye(config.projection_size, dtype=np.float32), range(config.num_hidden_layers)
+    cells = [f"bilm.{direction}_layers.{i}.weight_hr" for direction in ("forward", "backward") for i in layers]
+    projections = {"cell_projection": dict.fromkeys(cells, identity)}
+    if config.char_filters:
+        character = {"char_encoder.projection.weight": identity, "char_encoder.projection.bias": 0 * identity[0]}
+        projections["char_projection"] = character
+    return projections
 
 
 def read_options(file: Path) -> dict[str, Any]:
@@ -265,48 +262,41 @@ def options_of(config: ElmoConfig) -> dict[str, Any]:
 
 
 def read_bilm(
-    fields: Mapping[str, Any],
-    datasets: Mapping[str, np.ndarray],
-    where: str,
-    softmax: bool = False,
-    vocabulary: Sequence[str] = (),
+    fields: Mapping[str, Any], datasets: Mapping[str, np.ndarray], where: str, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
     The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix.
 
     Args:
-        fields: those of the configuration that the weights do not determine.
+        fields: those of the configuration that the weights do not determine; with `vocab_size` the softmax is read.
         datasets: all datasets by their names in this format. Error messages call their file `where`.
-        softmax: include the softmax over words.
         vocabulary: the words of a word-level model, in the order of the rows of `embedding`.
 
     Raises:
         ValueError: a dataset is missing, unknown or of another shape, or the vocabulary is not that of the model.
     """
-    fields = dict(fields)
-    name = "char_embed" if fields["char_filters"] else "embedding"
-    rows = len(datasets.get(name, ()))
-    if name == "embedding":
-        if rows != len(vocabulary):
+    # The single layer of a model that bilm-tf saved has another path.
+    datasets = {name.replace("RNN/LSTMCell", "RNN/MultiRNNCell/Cell0/LSTMCell"): x for name, x in datasets.items()}
+    fields = {**fields, "cell_projection": any(name.endswith("/W_P_0") for name in datasets) or None}
+    if fields["char_filters"]:
+        rows = len(datasets.get("char_embed", ()))
+        if rows not in CHARACTER_ROWS:
+            raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
+        # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides
+        fields |= {"char_vocab_size": rows + 1, "char_projection": "CNN_proj/W_proj" in datasets or None}
+    else:
+        if (rows := len(datasets.get("embedding", ()))) != len(vocabulary):
             words = f"the vocabulary has {len(vocabulary)} words: give its file after the weights"
             raise ValueError(f"{where}: 'embedding' has {rows} rows, but {words}.")
         if missing := {"<S>", "</S>"}.difference(vocabulary):
             raise ValueError(f"the vocabulary lacks {max(missing)}: it is not that of the rows of 'embedding'.")
         fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
-    elif rows not in CHARACTER_ROWS:
-        raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
-    else:  # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides
-        fields["char_vocab_size"] = rows + 1
-    multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in datasets
-    left = dict(datasets)
-    for field, projections in identities(ElmoConfig(**fields), multi_rnn_cell).items():
-        given = projections.keys() & datasets.keys()
-        if all(np.array_equal(datasets[name], projections[name]) for name in given):
-            left = {name: array for name, array in left.items() if name not in given}
-        else:
-            fields[field] = True
-    config = ElmoConfig(**fields)
-    return config, read_rows(key_table(config, multi_rnn_cell, softmax, vocabulary), left, where)
+    arrays = read_rows(table_of(vocabulary), datasets, config := ElmoConfig(**fields), where)
+    for field, projections in identities(config).items():
+        if all(np.array_equal(arrays.get(key), identity) for key, identity in projections.items()):
+            fields[field] = False
+            arrays = {key: array for key, array in arrays.items() if key not in projections}
+    return ElmoConfig(**fields), arrays
 
 
 def read_weights(
@@ -431,8 +421,9 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         )
     tensors = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if not key.startswith("scalar_mix.")}
     vocabulary = [] if config.char_filters else tokenizer_of(model).vocabulary or []
-    table = key_table(config, vocabulary=vocabulary)
-    if left := tensors.keys() - {target for row in table for target in row.targets}:
+    written = {key: array for own in identities(config).values() for key, array in own.items()} | tensors
+    table = list(expand(table_of(vocabulary), written))
+    if left := tensors.keys() - {key for row in table for key in row.keys}:
         hint = ": load the model with settled_start=False." if config.settled_start else "."
         raise ValueError(f"AllenNLP's format cannot store {min(left)!r}{hint}")
     with new_path(out) as folder:
@@ -440,14 +431,10 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         options, weights = folder / "options.json", folder / "weights.hdf5"
         options.write_text(json.dumps(options_of(config), indent=2) + "\n", encoding="utf-8")
         with h5py.File(weights, "w") as file:
-            for row in table:
-                arrays = row.transform.write(*(tensors[target] for target in row.targets))
-                for dataset, array in zip(row.datasets, arrays, strict=True):
+            for names, keys, transform in table:
+                for name, array in zip(names, transform.write(*map(written.get, keys)), strict=True):
                     if array is not None:
-                        file[dataset.name] = array
-            for projections in identities(config).values():
-                for name, array in projections.items():
-                    file[name] = array
+                        file[name] = array
         np.testing.assert_equal(read_weights(options, weights, vocabulary)[1], tensors)
         if vocabulary:
             (folder / "vocab.txt").write_bytes("".join(f"{word}\n" for word in vocabulary).encode())

@@ -6,11 +6,10 @@ The rest of a task's model is not converted. If the task's model projects ELMo's
 projection is not converted either, but the conversion record, the model card and a warning name it.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,22 +17,12 @@ from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .allennlp import Arrays, Dataset, Row, Transform, one_to_one, read_options, read_rows
+from .allennlp import COPY, Arrays, Row, Transform, read_options, read_rows, read_sizes
 from .checkpoint import SCALAR_MIX, Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
 
 logger = logging.get_logger(f"transformers.{__name__}")
-
-
-class Names(NamedTuple):
-    """Prefixes of tensor names; those of convolutions, highway layers and the projection follow `token_embedder`."""
-
-    token_embedder: str
-    convolution: str
-    highways: str
-    projection: str
-    lstm: str
 
 
 def split_highway(stacked: np.ndarray) -> Arrays:
@@ -43,35 +32,28 @@ def split_highway(stacked: np.ndarray) -> Arrays:
     return -gate, transform
 
 
-HIGHWAY = Transform(split_highway)
+HIGHWAY = Transform(split_highway, lambda carry, transform: (np.concatenate([transform, -carry]),))
 
 
-def module_rows(config: ElmoConfig, names: Names) -> list[Row]:
-    """The rows of all tensors except the embeddings of characters and words, which differ between the formats.
-    `config` has both projections, as AllenNLP's modules always do."""
-    filters, cell, size = config.num_filters, config.cell_size, config.projection_size
-    rows, embedder, inputs = [], names.token_embedder, filters + (config.word_embedding_size or 0)
-    tensors = {f"{embedder}{names.projection}": ("char_encoder.projection", (size, inputs))}
-    for i, (width, num_filters) in enumerate(config.char_filters):
-        shape = num_filters, config.char_embedding_size, width
-        tensors[f"{embedder}{names.convolution}{i}"] = f"char_encoder.convolutions.{i}", shape
-    for name, (target, shape) in tensors.items():
-        rows.append(one_to_one(f"{name}.weight", shape, f"{target}.weight"))
-        rows.append(one_to_one(f"{name}.bias", shape[:1], f"{target}.bias"))
-    for i in range(config.num_highway_layers):
-        target = f"char_encoder.highways.{i}"
-        for part, shape in (("weight", (2 * filters, filters)), ("bias", (2 * filters,))):
-            dataset = Dataset(f"{embedder}{names.highways}{i}.{part}", shape)
-            rows.append(Row((dataset,), (f"{target}.carry.{part}", f"{target}.transform.{part}"), HIGHWAY))
-    parts = {
-        "input_linearity.weight": ((4 * cell, size), "weight_ih"),
-        "state_linearity.weight": ((4 * cell, size), "weight_hh"),
-        "state_linearity.bias": ((4 * cell,), "bias"),
-        "state_projection.weight": ((size, cell), "weight_hr"),
-    }
-    for direction, layer in itertools.product(("forward", "backward"), range(config.num_hidden_layers)):
-        name, target = f"{names.lstm}{direction}_layer_{layer}", f"bilm.{direction}_layers.{layer}"
-        rows += [one_to_one(f"{name}.{part}", shape, f"{target}.{to}") for part, (shape, to) in parts.items()]
+def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Row]:
+    """The rows of all tensors of AllenNLP's modules, with these names, except the embeddings of characters and words,
+    which differ between the formats."""
+    rows = []
+    for part in ("weight", "bias"):
+        gates = [f"char_encoder.highways.{{i}}.{gate}.{part}" for gate in ("carry", "transform")]
+        rows += [
+            Row([f"{convolution}{{i}}.{part}"], [f"char_encoder.convolutions.{{i}}.{part}"], COPY),
+            Row([f"{highways}._layers.{{i}}.{part}"], gates, HIGHWAY),
+            Row([f"{projection}.{part}"], [f"char_encoder.projection.{part}"], COPY),
+        ]
+    for direction in ("forward", "backward"):
+        cell, layer = f"{lstm}.{direction}_layer_{{i}}", f"bilm.{direction}_layers.{{i}}"
+        rows += [
+            Row([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih"], COPY),
+            Row([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh"], COPY),
+            Row([f"{cell}.state_linearity.bias"], [f"{layer}.bias"], COPY),
+            Row([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr"], COPY),
+        ]
     return rows
 
 
@@ -82,8 +64,9 @@ def read_pickle(path: Path) -> dict[str, np.ndarray]:
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
 
 
-NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
 CHARACTERS = "_token_embedder._char_embedding_weights"
+NAMES = ("_token_embedder.char_conv_", "_token_embedder._highways", "_token_embedder._projection", "_elmo_lstm")
+TABLE = [Row([CHARACTERS], ["char_encoder.embedding.weight"], COPY), *module_table(*NAMES)]
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Tensors of an ELMo that are not weights: the characters of the boundaries, and cached vectors of words.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
@@ -97,18 +80,8 @@ ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # t
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """[`read_rows`] of the tensors of AllenNLP's modules by name (without the prefix `_elmo_lstm.`), among which those
     that are not weights are ignored."""
-    shape = (config.char_vocab_size, config.char_embedding_size)
-    rows = [one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight"), *module_rows(config, NAMES)]
-    return read_rows(rows, {name: array for name, array in state.items() if not DERIVED.search(name)}, where)
-
-
-class Use(NamedTuple):
-    """A module of the task's model that is an ELMo: the prefix of its tensors, its biLM, and the scalars `[layers]` and
-    gamma `[1]` of each of its scalar mixes."""
-
-    prefix: str
-    bilm: dict[str, np.ndarray]
-    mixes: list[tuple[np.ndarray, np.ndarray]]
+    weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
+    return read_rows(TABLE, weights, config, where)
 
 
 def read_archive(folder: Path, options: str | Path | None = None, use: str | None = None) -> Source:
@@ -122,66 +95,55 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         use: the prefix of the tensors of the ELMo to convert, if the model has several ELMos that differ.
     """
     weights = folder / "weights.th"
-    settings = read_json(folder / "config.json")
-    state = read_pickle(weights)
-    uses = list(_uses(state))
-    names = [one.prefix for one in uses]
-    if not names:
+    settings, state = read_json(folder / "config.json"), read_pickle(weights)
+    all_prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]
+    if not all_prefixes:
         raise ValueError(
             f"{weights} has no ELMo. Other language models of AllenNLP (language_model, bidirectional_lm), which it "
             "trained in PyTorch, have other layers and cannot be converted."
         )
-    uses = [one for one in uses if use is None or one.prefix.rstrip(".") == use.rstrip(".")]
-    if not uses:
-        raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {names}.")
-    bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
-    same = (one.bilm.keys() == bilm.keys() and all(np.array_equal(one.bilm[n], bilm[n]) for n in bilm) for one in uses)
-    if not all(same):
-        raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME.")
+    prefixes = [prefix for prefix in all_prefixes if use is None or prefix.rstrip(".") == use.rstrip(".")]
+    if not prefixes:
+        raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {all_prefixes}.")
+    bilm, *others = (_bilm(state, prefix) for prefix in prefixes)
+    for other in others:
+        if other.keys() != bilm.keys() or not all(np.array_equal(other[name], bilm[name]) for name in bilm):
+            raise ValueError(f"{weights} has several different ELMos: {prefixes}. Choose one with use=NAME.")
+    parts = list(_parts(settings.get("model")))
     fields, files = _fields(folder, parts, bilm, options)
     fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
-    mixes = [mix for one in uses for mix in one.mixes]
+    of_mixes = [name for prefix in prefixes for name in state if name.startswith(f"{prefix}scalar_mix_")]
+    mixes = [name.removesuffix(".gamma") for name in of_mixes if name.endswith(".gamma")]
     config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=_layer_norm(parts))
     arrays = bilm_arrays(config, bilm, str(weights))
     # An embedder for several languages multiplies the mix of each by a matrix of its own.
-    aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", uses[0].prefix)
+    aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", prefixes[0])
     if aligning in state:
         config.scalar_mix_alignment, arrays["scalar_mix.alignment"] = True, state[aligning]
     if mixes:
-        scalars, gammas = zip(*mixes, strict=True)
+        layers = range(config.num_hidden_layers + 1)
+        scalars = [np.concatenate([state[f"{mix}.scalar_parameters.{layer}"] for layer in layers]) for mix in mixes]
+        gammas = [state[f"{mix}.gamma"] for mix in mixes]
         arrays |= {SCALAR_MIX[0]: np.stack(scalars), SCALAR_MIX[1]: np.concatenate(gammas)}
-    left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size).items()}
+    left_behind = {}
+    for prefix in prefixes:  # outside of an embedder, `_projection` may be any other layer
+        weight, bias = (f"{prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias"))
+        if prefix.endswith("._elmo.") and weight in state and state[weight].shape[1:] == (config.hidden_size,):
+            left_behind |= {name: list(state[name].shape) for name in (weight, bias)}
     if left_behind:
         logger.warning(
             f"The task projects ELMo's vectors with {left_behind}, which are not converted: the checkpoint gives the "
             f"vectors before that projection, of size {config.hidden_size}."
         )
-    names = [f"{one.prefix}scalar_mix_{number}" for one in uses for number in range(len(one.mixes))]
     files, kind = [folder / "config.json", weights, *files], "the archive of a task's model of AllenNLP"
-    return Source(kind, config, arrays, files, scalar_mixes=names, left_behind=left_behind)
+    return Source(kind, config, arrays, files, scalar_mixes=mixes, left_behind=left_behind)
 
 
-def _uses(state: Mapping[str, np.ndarray]) -> Iterator[Use]:
-    def below(prefix: str) -> dict[str, np.ndarray]:
-        return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
-
-    for prefix in [match[1] for name in state if (match := USE.fullmatch(name))]:
-        bilm = {name: array for name, array in below(f"{prefix}_elmo_lstm.").items() if not DERIVED.search(name)}
-        mix, mixes = below(f"{prefix}scalar_mix_"), []
-        for number in range(len({name.partition(".")[0] for name in mix})):
-            layers = sum(name.startswith(f"{number}.scalar_parameters.") for name in mix)
-            scalars = np.concatenate([mix[f"{number}.scalar_parameters.{layer}"] for layer in range(layers)])
-            mixes.append((scalars, mix[f"{number}.gamma"]))
-        yield Use(prefix, bilm, mixes)
-
-
-def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:
-    """Names and shapes of the weights with which an embedder projects ELMo's vectors, if there is a projection."""
-    if not use.prefix.endswith("._elmo."):  # outside of an embedder, `_projection` may be any other layer
-        return {}
-    names = [f"{use.prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias")]
-    shapes = {name: list(state[name].shape) for name in names if name in state}
-    return shapes if len(shapes) == 2 and shapes[names[0]][1:] == [size] else {}
+def _bilm(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The weights of the ELMo whose tensors have this prefix, by their names in its biLM."""
+    prefix += "_elmo_lstm."
+    names = [name for name in state if name.startswith(prefix) and not DERIVED.search(name)]
+    return {name.removeprefix(prefix): state[name] for name in names}
 
 
 def _parts(settings: Any) -> Iterator[dict[str, Any]]:
@@ -236,21 +198,4 @@ def _fields(
             f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file as "
             "elmo_options."
         )
-    return _fields_of_shapes(bilm), []
-
-
-def _fields_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The sizes of the tensors; all other fields are those of the published models, ElmoConfig's defaults."""
-
-    def shapes(pattern: str) -> list[tuple[int, ...]]:
-        return [array.shape for name, array in bilm.items() if re.fullmatch(pattern, name)]
-
-    projections = shapes(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight")
-    return {
-        "char_embedding_size": bilm[CHARACTERS].shape[1],
-        "char_filters": [[width, number] for number, _, width in shapes(r"_token_embedder\.char_conv_\d+\.weight")],
-        "num_highway_layers": len(shapes(r"_token_embedder\._highways\._layers\.\d+\.weight")),
-        "num_hidden_layers": len(projections),
-        "cell_size": projections[0][1],
-        "hidden_size": 2 * projections[0][0],
-    }
+    return read_sizes(TABLE, bilm), []

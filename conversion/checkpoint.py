@@ -56,10 +56,17 @@ class Source:
     left_behind: dict[str, list[int]] = field(default_factory=dict)
 
 
-def model_of(config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = "float32") -> ElmoModel:
+def new_model(config: ElmoConfig) -> ElmoModel | ElmoForPreTraining:
+    """A model of random weights; with `vocab_size` an `ElmoForPreTraining`."""
+    return ElmoModel(config) if config.vocab_size is None else ElmoForPreTraining(config)
+
+
+def model_of(
+    config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = "float32"
+) -> ElmoModel | ElmoForPreTraining:
     """The model with a configuration and the arrays of a [`Source`], in evaluation mode. Raises ValueError if a weight
     is NaN or infinite, or too large for `dtype`."""
-    model = ElmoForPreTraining(config) if "lm_head.weight" in arrays else ElmoModel(config)
+    model = new_model(config)
     prefix = "" if isinstance(model, ElmoModel) else "elmo."
     tensors = {key: tensor for key, tensor in model.state_dict().items() if key.endswith(SCALAR_MIX)}
     for key, array in arrays.items():

@@ -23,8 +23,8 @@ from hf_elmo.configuration_elmo import (
 )
 from hf_elmo.tokenization_elmo import FIRST_WORD_ID, CharacterVocabulary
 
-from .allennlp import Row, one_to_one, read_rows, reorder
-from .allennlp_archive import Names, module_rows, read_pickle
+from .allennlp import Row, read_rows, reorder
+from .allennlp_archive import module_table, read_pickle
 from .checkpoint import Source
 from .files import read_json
 
@@ -44,7 +44,7 @@ SAMPLE = {
 }
 SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # their content is SAMPLE
 
-NAMES = Names("token_embedder.", "convolutions.", "highways._layers.", "projection", "encoder.")
+NAMES = ("token_embedder.convolutions.", "token_embedder.highways", "token_embedder.projection", "encoder")
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
 UNKNOWN = "<oov>"
 # ELMoForManyLangs swaps the two names: a word begins with "<eow>" and ends with "<bow>".
@@ -68,10 +68,10 @@ def read_manylangs(folder: Path) -> Source:
     tensors = {}
     for part in ("token_embedder", "encoder"):
         tensors |= {f"{part}.{name}": array for name, array in read_pickle(folder / f"{part}.pkl").items()}
-    rows = [*([_characters_row(config, characters)] if has_characters else []), *module_rows(config, NAMES)]
+    table = [_characters_row(characters), *module_table(*NAMES)]
     if words is not None:
-        rows.append(_words_row(config, words))
-    arrays = read_rows(rows, tensors, str(folder))
+        table.append(_words_row(words))
+    arrays = read_rows(table, tensors, config, str(folder))
     files = [file for file in map(folder.joinpath, FILES) if file.is_file()]
     files += [] if settings_file is None else [settings_file]
     return Source("ELMoForManyLangs' format", config, arrays, files, characters=vocabulary)
@@ -132,19 +132,16 @@ def read_lexicon(path: Path) -> dict[str, int]:
     return dict(sorted(entries.items(), key=lambda entry: entry[1]))
 
 
-def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
+def _characters_row(characters: Mapping[str, int]) -> Row:
     others = [character for character in characters if character not in MARKER_IDS]
     ids = MARKER_IDS | CharacterVocabulary(others).character_ids
-    places = {ids[character]: number for character, number in characters.items()}
-    shape = (len(characters), config.char_embedding_size)
-    transform = reorder(list(places), list(places.values()), config.char_vocab_size)
-    return one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight", transform)
+    transform = reorder(list(characters.values()), [ids[character] for character in characters])
+    return Row([CHARACTERS], ["char_encoder.embedding.weight"], transform)
 
 
-def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
+def _words_row(words: Mapping[str, int]) -> Row:
     """The word embedding. A boundary that `words` lacks gets the row of unknown words; row 0 is for padding."""
     numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
     numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
-    shape = (len(words), config.word_embedding_size)
-    transform = reorder(range(1, len(numbers) + 1), numbers, config.word_vocab_size)
-    return one_to_one(WORDS, shape, "char_encoder.word_embedding.weight", transform)
+    transform = reorder(numbers, range(1, len(numbers) + 1))
+    return Row([WORDS], ["char_encoder.word_embedding.weight"], transform)

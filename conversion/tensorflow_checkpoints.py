@@ -6,7 +6,6 @@ The variables are the datasets of AllenNLP's format, but have other names. Tenso
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.utils.extras import extra_needed
 
-from .allennlp import read_bilm, read_options
+from .allennlp import TABLE, read_bilm, read_options, read_sizes
 from .checkpoint import SCALAR_MIX, Source
 from .files import find_files, read_json
 
@@ -31,8 +30,7 @@ def dataset_name(variable: str) -> str:
     name = re.sub(r"^(bilm|lm)/", "", SCOPE.sub("", variable))
     if match := CELL.fullmatch(name):
         direction, layer, part = match.groups()
-        cell = "" if layer is None else f"MultiRNNCell/Cell{layer}/"
-        return f"RNN_{direction}/RNN/{cell}LSTMCell/{CELL_PARTS.get(part, part)}"
+        return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer or 0}/LSTMCell/{CELL_PARTS.get(part, part)}"
     return name
 
 
@@ -82,7 +80,7 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     fields["num_sampled"] = training.get("n_negative_samples_batch", 8192)
     if training.get("share_embedding_softmax"):
         datasets["softmax/W"] = datasets["embedding"]
-    config, arrays = read_bilm(fields, datasets, str(prefix), softmax=True, vocabulary=words)
+    config, arrays = read_bilm(fields, datasets, str(prefix), words)
     files += [settings, vocabularies[0]]
     return Source("bilm-tf's TensorFlow checkpoint", config, arrays, files, vocabulary=vocabularies[0])
 
@@ -91,20 +89,6 @@ def read_saved_model(source: Path) -> Source:
     """TF-Hub's SavedModel, a folder. Options that its variables do not determine are those of the published models."""
     datasets, files = _read(source / "variables" / "variables")
     mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
-    config, arrays = read_bilm(_fields(datasets), datasets, str(source))
+    config, arrays = read_bilm(read_sizes(TABLE, datasets), datasets, str(source))
     arrays |= {SCALAR_MIX[0]: mix[0].reshape(1, -1), SCALAR_MIX[1]: mix[1].reshape(-1)}
     return Source("TF-Hub's SavedModel", config, arrays, files)
-
-
-def _fields(datasets: Mapping[str, np.ndarray]) -> dict:
-    """The sizes of the tensors; all other fields are those of the published models, ElmoConfig's defaults."""
-    filters = [datasets[f"CNN/W_cnn_{i}"].shape for i in range(sum("CNN/W_cnn_" in name for name in datasets))]
-    projection = datasets["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"].shape
-    return {
-        "char_embedding_size": datasets["char_embed"].shape[1],
-        "char_filters": [[width, num_filters] for _, width, _, num_filters in filters],
-        "num_highway_layers": sum(bool(re.fullmatch(r"CNN_high_\d+/W_carry", name)) for name in datasets),
-        "num_hidden_layers": sum(bool(re.fullmatch(r"RNN_0/.*/W_0", name)) for name in datasets),
-        "cell_size": projection[0],
-        "hidden_size": 2 * projection[1],
-    }
