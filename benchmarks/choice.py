@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from common import describe_machine, markdown_table
 from hf_elmo import ElmoConfig, kernels
-from hf_elmo.modeling_elmo import ElmoCharacterEncoder, ElmoLSTMLayer, bilstm_layer, is_multiplied
+from hf_elmo.modeling_elmo import ElmoCharacterEncoder, ElmoLSTMLayer, bilstm_layer, has_instructions
 
 SHAPES = {"small": (128, 1024), "compact": (256, 768), "original": (512, 4096)}  # P and C
 ROWS = (1, 2, 4, 8, 16, 32, 128, 512)
@@ -136,7 +136,7 @@ def main() -> int:
     types = (torch.float32, torch.bfloat16)
     cases = list(itertools.product(OPERATIONS, shapes, types, counts, (False, True)))
     cases = [case for case in cases if case[3] in FEWER_ROWS or (case[0] == "LSTM" and not case[4])]
-    if not is_multiplied(torch.bfloat16, torch.device("cpu")):  # plain PyTorch would take minutes for the character CNN
+    if not has_instructions(torch.bfloat16, torch.device("cpu")):  # the character CNN would take minutes
         cases = [case for case in cases if (case[0], case[2]) != ("character CNN", torch.bfloat16)]
     rows = [measure(*case) for case in tqdm(cases, disable=None)]
     failed = any(row[LOSS] > FAILED for row in rows)

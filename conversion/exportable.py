@@ -80,7 +80,7 @@ class _PaddedElmo(ElmoModel):
         x, layers, after = torch.stack((vectors, vectors.flip(1))), [torch.cat((vectors, vectors), dim=2)], []
         for index, pair in enumerate(zip(bilm.forward_layers, bilm.backward_layers, strict=True)):
             start, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
-            output, end = read_both_ways(x, mask, start, weights, *bilm.recurrences[index].clips)
+            output, end = read_both_ways(x, mask, start, weights, *bilm.clips)
             x = output + x if bilm.use_skip_connections and index > 0 else output
             layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
             after.append(end)

@@ -1,28 +1,30 @@
-"""ELMo (Peters et al. 2018), from parts to the whole: packing, LSTM, character CNN, scalar mix, ElmoModel."""
+"""ELMo (Peters et al. 2018), from parts to the whole: packing, LSTM, character CNN, scalar mix, ElmoModel.
+
+A *token* is a word or a sentence boundary, as in the tokenizer's output; *words* are without the boundaries. A row of a
+batch `[batch, positions]` has a token or padding at each position.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
+from os import PathLike
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .configuration_elmo import WORD_PADDING_ID, ElmoConfig
+from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_PADDING_ID, ElmoConfig
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
 INTERFACE = 3  # version of the interface to `hf_elmo.kernels`
 
 State = tuple[Tensor, Tensor]
-Clips = tuple[float | None, float | None]  # the bounds of the cell state and of the projected output
 
 
 @cache
@@ -56,7 +58,7 @@ def refuse_unknown(arguments: dict[str, Any]) -> None:
 def unpadded_mask(
     config: ElmoConfig, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
 ) -> Tensor:
-    """The unpadded positions of a batch, `[batch, words]`, bool.
+    """The positions of a batch that are not padding, `[batch, positions]`, bool.
 
     Raises:
         ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
@@ -67,30 +69,28 @@ def unpadded_mask(
     if input_ids is None:
         name, inputs, size = "inputs_embeds", inputs_embeds, config.projection_size
     if inputs.dim() != 3 or inputs.shape[2] != size:
-        raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have the shape [batch, words, {size}].")
+        raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
     if attention_mask is None:
         return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
-    if attention_mask.shape != (shape := inputs.shape[:2]):
-        raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, but must have {list(shape)}.")
+    if attention_mask.shape != inputs.shape[:2]:
+        raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
     return attention_mask.bool()
 
 
-def words_mask(
-    config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None
-) -> Tensor:
-    """The positions of `mask` that are words, not sentence boundaries, `[batch, words]`, bool. Boundaries are read from
-    `special_tokens_mask`, else from `input_ids`; else they are the first and the last unpadded position of each row."""
+def words_mask(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
+    """The positions in `mask` of words, without sentence boundaries, `[batch, positions]`, bool. Boundaries are read
+    from `special_tokens_mask`, else from `input_ids`; else they are the first and the last token of each row."""
     if special_tokens_mask is not None:
         return mask & ~special_tokens_mask.bool()
     if input_ids is not None:
         first_character = input_ids[:, :, 1]
-        return mask & (first_character != config.bos_token_id) & (first_character != config.eos_token_id)
+        return mask & (first_character != SENTENCE_BEGIN_ID) & (first_character != SENTENCE_END_ID)
     position = mask.cumsum(1)
     return mask & (position > 1) & (position < position[:, -1:])
 
 
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The mean `[batch, size]` of each row's vectors that `mask` `[batch, words]` selects; zero if it selects none."""
+    """The mean `[batch, size]` of each row's vectors that `mask` selects; zero if it selects none."""
     weights = mask.to(vectors.dtype)
     return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
 
@@ -128,39 +128,36 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class Packing:
-    """The unpadded words of a batch `[batch, words]`, packed: the first words of all rows, the longest row first, then
-    the second words, and so on, as in `torch.nn.utils.rnn.PackedSequence`."""
+    """The tokens of a batch `[batch, positions]`, packed: the first tokens of all rows, the longest row first, then the
+    second tokens, and so on, as in `torch.nn.utils.rnn.PackedSequence`."""
 
-    positions: Tensor  # [packed], the index of each packed word in the flattened batch
-    # [packed], for each packed word the index of the word at the same distance from the other end of its sentence. The
+    positions: Tensor  # [packed], the index of each packed token in the flattened batch
+    # [packed], for each packed token the index of the one at the same distance from the other end of its sentence. The
     # backward direction reads `packed[reverse]`.
     reverse: Tensor
-    batch_sizes: list[int]  # for each step (first words, second words, ...), the number of rows that have a word there
-    rows: Tensor  # the indices in the batch of the rows that have words, the longest row first
-    shape: tuple[int, int]  # (batch, words)
-    num_rows: int  # the number of rows, with those that have no words
+    batch_sizes: list[int]  # for each step (first tokens, second tokens, ...), the number of rows with a token there
+    rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
+    shape: tuple[int, int]  # (batch, positions)
+    num_rows: int  # the number of rows, with those that have no tokens
     in_order: bool = False  # whether `rows` lists all rows in their original order
 
     @classmethod
-    @torch.compiler.disable  # the number of words depends on the values of the mask
+    @torch.compiler.disable  # the number of tokens depends on the values of the mask
     def of(cls, mask: Tensor) -> "Packing":
-        """The packing of the positions in `mask` `[batch, words]`; padding may be anywhere. A mask `[texts, batch,
-        words]` is of several texts in each row of the batch, which are packed as `texts * batch` rows."""
-        (batch, words), mask = mask.shape[-2:], mask.flatten(0, -2)
-        lengths, num_rows = mask.sum(1).cpu(), len(mask)
+        """The packing of the positions in `mask` `[batch, positions]`; padding may be anywhere. A mask `[texts, batch,
+        positions]` is of several texts in each row of the batch, which are packed as `texts * batch` rows."""
+        shape, mask = tuple(mask.shape[-2:]), mask.flatten(0, -2)
+        lengths = mask.sum(1).cpu()
         rows = lengths.sort(descending=True, stable=True).indices
         rows = rows[lengths[rows] > 0]
-        if not len(rows):
-            empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
-            return cls(empty, empty, [], empty, (batch, words), num_rows)
         batch_sizes, *indices = _time_major(lengths[rows])
-        in_order = torch.equal(rows, torch.arange(num_rows))
+        in_order = torch.equal(rows, torch.arange(len(mask)))
         # A copy to a GPU waits for the GPU, so there is one for all indices.
         indices = [rows, *indices]
         rows, row, step, reverse = torch.cat(indices).to(mask.device).split([len(index) for index in indices])
-        # [rows, words]: the indices of each row's words in the flattened batch, then the indices of padding.
-        places = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * words
-        return cls(places[row, step] % (batch * words), reverse, batch_sizes, rows, (batch, words), num_rows, in_order)
+        # [rows, positions]: the indices of each row's tokens in the flattened batch, then the indices of padding.
+        places = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
+        return cls(places[row, step] % math.prod(shape), reverse, batch_sizes, rows, shape, len(mask), in_order)
 
     @classmethod
     def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
@@ -171,8 +168,8 @@ class Packing:
         return cls(*tensors, shape, len(lengths), in_order=True)
 
     def index_of(self) -> Tensor:
-        """`[batch * words]`, the index of each position of the flattened batch among the packed words; 0 at padding."""
-        indices = self.positions.new_zeros(self.shape[0] * self.shape[1])
+        """The index of each position of the flattened batch `[batch * positions]` in the packed one; 0 at padding."""
+        indices = self.positions.new_zeros(math.prod(self.shape))
         return indices.index_copy_(0, self.positions, torch.arange(len(self.positions), device=indices.device))
 
     def join(self, directions: Tensor) -> Tensor:
@@ -181,19 +178,19 @@ class Packing:
         return torch.cat((forward, backward.index_select(0, self.reverse)), dim=1)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """`[batch, words, ...]` to `[packed, ...]`."""
+        """`[batch, positions, ...]` to `[packed, ...]`."""
         return padded.flatten(0, 1)[self.positions]
 
     @torch.compiler.disable  # otherwise compiled again for each `shape`
     def pad(self, packed: Tensor) -> Tensor:
-        """`[packed, size]` to `[batch, words, size]`, zeros at padding."""
-        padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
+        """`[packed, size]` to `[batch, positions, size]`, zeros at padding."""
+        padded = packed.new_zeros(math.prod(self.shape), packed.shape[1])
         return padded.index_copy_(0, self.positions, packed).view(*self.shape, packed.shape[1])
 
 
 def _time_major(lengths: Tensor) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """For rows of descending `lengths`: `batch_sizes`, and each packed word's row, step and `reverse` ([`Packing`])."""
-    inside = torch.arange(int(lengths[0]))[:, None] < lengths
+    """For rows of descending `lengths`: `batch_sizes`, and the row, step and `reverse` of each packed token."""
+    inside = torch.arange(max(lengths.tolist(), default=0))[:, None] < lengths
     step, row = inside.nonzero(as_tuple=True)
     batch_sizes = inside.sum(1)
     first = batch_sizes.cumsum(0) - batch_sizes
@@ -214,7 +211,7 @@ class LstmCall(NamedTuple):
     """The arguments of [`bilstm_layer`] as backends get them: `inputs`, `hidden` and `cell` already have the dtypes of
     the computation; the backend casts the weights."""
 
-    inputs: Tensor  # [directions, words, input]
+    inputs: Tensor  # [directions, packed, input]
     batch_sizes: Sequence[int]
     hidden: Tensor  # [directions, rows, P]
     cell: Tensor  # [directions, rows, C]
@@ -223,35 +220,12 @@ class LstmCall(NamedTuple):
     proj_clip: float | None
 
 
-class _Clip(torch.autograd.Function):
-    """`clamp` for GPUs: its gradient is two operations instead of five, each of which takes as long as a launch."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, bound: float) -> Tensor:
-        return x.clamp(-bound, bound)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        inside = inputs[0] == output
-        ctx.save_for_backward(inside)
-        ctx.save_for_forward(inside)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * ctx.saved_tensors[0], None
-
-    @staticmethod
-    def jvp(ctx, tangent, _):
-        return tangent * ctx.saved_tensors[0]
-
-
 def clip(x: Tensor, bound: float | None) -> Tensor:
     """`x` with its absolute value bounded, or `x` itself without a bound."""
     if bound is None:
         return x
-    return _Clip.apply(x, bound) if x.requires_grad and not x.is_cpu else x.clamp(-bound, bound)
+    # The gradient of `hardtanh` is one operation instead of five, each of which takes as long as a launch on a GPU.
+    return x.clamp(-bound, bound) if x.is_cpu else nn.functional.hardtanh(x, -bound, bound)
 
 
 @torch.compiler.disable  # a graph would be valid for one list of batch sizes only, and slower
@@ -263,31 +237,31 @@ def bilstm_layer(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Tensor, State]:
-    """Runs several independent LSTMs over words with the same packing: the directions of one layer of a biLM (Peters et
-    al. 2018, section 3.1).
+    """Runs independent LSTMs over inputs with the same packing: the directions of one layer of a biLM (Peters et al.
+    2018, section 3.1).
 
     `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, with a bound for each;
     without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. The gates are in the order i, f, g, o of
     `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`.
 
     Products are computed in the dtype of `inputs`, or in the autocast dtype if autocast is on, but in float32 if the
-    device has no instructions for this dtype ([`is_multiplied`]). The cell state is in float32 or float64.
+    device has no instructions for this dtype. The cell state is in float32 or float64.
 
     Args:
-        inputs: `[directions, words, input]`, packed, the words of each direction in the reading order of the direction.
+        inputs: `[directions, packed, input]`, for each direction in its reading order.
         batch_sizes: the number of rows of each step, positive and in descending order, the same for every direction.
         state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first step.
         weights: the parameters of each direction, with the same shapes for all directions.
         cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
 
     Returns:
-        outputs `[directions, words, P]`, and the state after the last step of each row.
+        outputs `[directions, packed, P]`, and the state after the last step of each row.
 
     Raises:
         ValueError: shapes do not agree.
     """
     dtype = product_dtype(inputs)
-    computed = dtype if is_multiplied(dtype, inputs.device) else torch.float32
+    computed = dtype if has_instructions(dtype, inputs.device) else torch.float32
     hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
     call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
     with torch.autocast(inputs.device.type, enabled=False):
@@ -304,8 +278,8 @@ def product_dtype(inputs: Tensor) -> torch.dtype:
     return inputs.dtype
 
 
-def is_multiplied(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the device has instructions for matrix products in `dtype`. A CPU without them is many times slower."""
+def has_instructions(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the device has instructions for matrix products in `dtype`; a CPU without them is many times slower."""
     if device.type != "cpu" or dtype.itemsize > 2:
         return True
     if (kernels := _kernels()) is not None:
@@ -348,8 +322,9 @@ def _loop(call: LstmCall, part: slice) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat(outputs, dim=1), hidden, cell
 
 
-def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, clips: Clips) -> State:
-    """One step of all directions: from `input_half` `[directions, rows, 4C]` and a state to the next state."""
+def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, clips: Sequence) -> State:
+    """One step of all directions: from `input_half [directions, rows, 4C]` and a state to the next state. `clips` are
+    the bounds of the cell state and of the projected output."""
     gates = torch.baddbmm(input_half, hidden, weights.weight_hh.mT).to(cell.dtype)
     # One operation on all gates, of which the result for g is not used, is faster than one on each of the others.
     i, f, _, o = gates.sigmoid().chunk(4, dim=2)
@@ -376,7 +351,7 @@ class ElmoHighway(nn.Module):
 
 class ElmoCharacterEncoder(nn.Module):
     """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection (Peters et
-    al. 2018, section 3.4; Kim et al. 2016).
+    al. 2018, section 3.4; Kim et al. 2016). To it, a sentence boundary is a word of one character.
 
     If `config.word_vocab_size` is set, the projection reads the concatenation of an embedding of the whole word and the
     output of the highway layers (ELMoForManyLangs); the last id of a word's row is then the id of the word. Without
@@ -442,7 +417,10 @@ class ElmoCharacterEncoder(nn.Module):
 
     def _convolve(self, characters: Tensor) -> Tensor:
         x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]
-        return self.activation(torch.cat([_maximum(convolution(x)) for convolution in self.convolutions], dim=1))
+        windows = [convolution(x) for convolution in self.convolutions]
+        # The first of equal maxima gets the gradient, as in TensorFlow's pooling; `amax` is faster, but shares it.
+        maxima = [y.max(2).values if y.requires_grad else y.amax(2) for y in windows]
+        return self.activation(torch.cat(maxima, dim=1))
 
     def _mix_filters(self, filters: Tensor | None, words: Tensor) -> Tensor:
         for highway in self.highways:
@@ -453,16 +431,9 @@ class ElmoCharacterEncoder(nn.Module):
         return filters if self.projection is None else self.projection(filters)
 
 
-def _maximum(x: Tensor) -> Tensor:
-    """`[n, m, positions]` to `[n, m]`; the first of equal maxima gets the gradient, as in TensorFlow's pooling."""
-    # amax is faster, but shares the gradient among equal maxima.
-    return x.max(2).values if x.requires_grad else x.amax(2)
-
-
 class ElmoLSTMLayer(nn.Module):
-    """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014). [`ElmoBiLM`] calls the
-    layers of both directions to get their parameters, so that hooks, adapters and parametrizations take effect, and
-    runs both directions together."""
+    """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014). [`ElmoBiLM`] calls it
+    to get them, so that hooks, adapters and parametrizations take effect, and runs both directions together."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -477,31 +448,17 @@ class ElmoLSTMLayer(nn.Module):
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
 
-class ElmoRecurrence(GradientCheckpointingLayer):
-    """[`bilstm_layer`], which transformers makes a checkpoint of if asked. (A reentrant checkpoint computes no
-    gradient for nested tensors, so the state is two arguments.)"""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__()
-        self.clips = config.cell_clip, config.proj_clip
-
-    def forward(
-        self, inputs: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence[LstmWeights]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        outputs, state = bilstm_layer(inputs, batch_sizes, (hidden, cell), weights, *self.clips)
-        return outputs, *state
-
-
 class ElmoBiLM(nn.Module):
     """A forward and a backward stack of LSTM layers, which share no parameters."""
+
+    gradient_checkpointing = False  # transformers sets it, and `_gradient_checkpointing_func`
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.forward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.dropout = nn.Dropout(config.hidden_dropout)
-        self.use_skip_connections = config.use_skip_connections
-        self.recurrences = nn.ModuleList(ElmoRecurrence(config) for _ in range(config.num_hidden_layers))
+        self.use_skip_connections, self.clips = config.use_skip_connections, (config.cell_clip, config.proj_clip)
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
         self.initial_hidden = self.initial_cell = None
         if config.settled_start:
@@ -513,38 +470,24 @@ class ElmoBiLM(nn.Module):
         return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
     @torch.compiler.disable  # as in bilstm_layer: a graph would be valid for one list of batch sizes
-    def forward(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
-        """Runs both directions over word vectors `[2, packed, P]`, each direction's in its own reading order (they may
-        be of different words), from a state as in [`ElmoModelOutput`], by default [`initial_state`]. Returns the output
-        of each layer `[2, packed, P]`, and the state after each row's last word; a row without words keeps its state.
+    def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
+        """Runs both directions, as [`run`] does, over the rows of a batch, from a state as in [`ElmoModelOutput`], by
+        default [`initial_state`]. A row without tokens keeps its state.
 
         Raises:
             ValueError: `state` has the wrong shapes for this batch.
         """
-        start = self.initial_state(packing.num_rows, words)
+        start = self.initial_state(packing.num_rows, vectors)
         state = start if state is None else state
         if [part.shape for part in state] != [part.shape for part in start]:
             shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
             raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}.")
         before = state if packing.in_order else tuple(part[:, :, packing.rows] for part in state)
-        outputs, after = self._run((self.forward_layers, self.backward_layers), words, packing.batch_sizes, before)
+        outputs, after = self.run(vectors, packing.batch_sizes, before)
         after = tuple(new.to(old.dtype) for old, new in zip(before, after, strict=True))
         if packing.in_order:
             return outputs, after
         return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
-
-    def run_direction(
-        self, direction: int, words: Tensor, batch_sizes: Sequence[int], state: State | None = None
-    ) -> tuple[list[Tensor], State]:
-        """Runs one of the two stacks alone, 0 forward or 1 backward, over word vectors `[packed, P]` in its reading
-        order, from the state `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first (by default
-        [`initial_state`]). Returns the output of each layer `[packed, P]`, and the state after each row's last word."""
-        if state is None:
-            rows = batch_sizes[0] if batch_sizes else 0
-            state = tuple(part[:, direction] for part in self.initial_state(rows, words))
-        stack = self.backward_layers if direction else self.forward_layers
-        outputs, after = self._run((stack,), words[None], batch_sizes, tuple(part[:, None] for part in state))
-        return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
         """Zeros, or the stored start, on the device of `like`: `h` in the dtype of `like`, `c` in at least float32."""
@@ -555,22 +498,36 @@ class ElmoBiLM(nn.Module):
         stored = self.initial_hidden, self.initial_cell
         return tuple(zeros + start[:, :, None].to(zeros) for zeros, start in zip(state, stored, strict=True))
 
-    def _run(
-        self, stacks: Sequence[nn.ModuleList], x: Tensor, batch_sizes: Sequence[int], state: State
+    def run(
+        self, x: Tensor, batch_sizes: Sequence[int], state: State, directions: Sequence[int] = (0, 1)
     ) -> tuple[list[Tensor], State]:
-        """Runs one or two stacks over `x [stacks, packed, P]`; the state is `[layers, stacks, rows, size]`."""
+        """Runs the forward stack (0), the backward stack (1) or both over vectors `[directions, packed, P]`, those of a
+        direction in its reading order (two directions may read different tokens), from the state `h [layers,
+        directions, rows, P]` and `c [layers, directions, rows, C]`, the longest row first. Returns the output of each
+        layer `[directions, packed, P]`, and the state after each row's last token."""
+        stacks = [(self.forward_layers, self.backward_layers)[direction] for direction in directions]
         if not batch_sizes:
             return [x for _ in stacks[0]], state
+        run_layer = self._run_layer
+        if self.gradient_checkpointing and self.training:
+            run_layer = partial(self._gradient_checkpointing_func, run_layer)
         outputs, after = [], []
         for index, layers in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
-            before, weights = (state[0][index], state[1][index]), [layer(x) for layer in layers]
-            output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights)
+            weights = [layer(x) for layer in layers]
+            output, *layer_state = run_layer(x, state[0][index], state[1][index], batch_sizes, weights)
             # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
             after.append(layer_state)
         return outputs, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+    def _run_layer(
+        self, x: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence[LstmWeights]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        # The state is flat, because a reentrant checkpoint computes no gradient for nested tensors.
+        outputs, state = bilstm_layer(x, batch_sizes, (hidden, cell), weights, *self.clips)
+        return outputs, *state
 
 
 class ElmoScalarMix(nn.Module):
@@ -587,17 +544,15 @@ class ElmoScalarMix(nn.Module):
 
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Layers `[packed, 2P]`, without padding, to `num_mixes` mixes of the same shape."""
-        mixes = self._mix(layers)
-        return mixes if self.alignment is None else tuple(nn.functional.linear(mix, self.alignment) for mix in mixes)
-
-    def _mix(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if self.layer_norm:
             layers = [normalize(layer) for layer in layers]
         if self.fixed is not None:
-            return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
-        wide = torch.promote_types(self.scalars.dtype, torch.float32)
-        weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
-        return tuple(weighted_sum(mix, layers) for mix in weights)
+            mixes = [sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight)]
+        else:
+            wide = torch.promote_types(self.scalars.dtype, torch.float32)
+            weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
+            mixes = [weighted_sum(mix, layers) for mix in weights]
+        return tuple(mix if self.alignment is None else nn.functional.linear(mix, self.alignment) for mix in mixes)
 
 
 def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
@@ -637,33 +592,28 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def _starts_frozen(self) -> bool:
         return self.config.freeze_bilm
 
-    @classmethod
-    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
-        """As in transformers. Parameters that are frozen in a new model are frozen after loading, too.
+    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
+        """The last step of `from_pretrained`, with the keys that the checkpoint lacks.
 
         Raises:
             ValueError: `config.settled_start` is set, but the checkpoint has no stored start.
         """
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        if any("bilm.initial_" in key for key in info["missing_keys"]):
-            raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
-        model._freeze(model._starts_frozen)  # loading has replaced the parameters
-        trained = model.num_parameters(only_trainable=True)
-        if info["missing_keys"] and model.base_model is not model and trained < model.num_parameters() / 2:
-            logger.warning_once(
-                f"Only {trained:,} of {model.num_parameters():,} parameters are trained: a new head on a frozen biLM. "
-                "Such a head needs a learning rate of about 1e-3; the default of TrainingArguments, 5e-5, is too low."
-            )
-        return (model, info) if output_loading_info else model
-
-    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
         # If a checkpoint has another number of mixes, new ones are made: mixes belong to a task, not to the biLM.
         mixes = {mismatch for mismatch in loading_info.mismatched_keys if "scalar_mix." in mismatch[0]}
         loading_info.mismatched_keys -= mixes
         loading_info.missing_keys |= {key for key, *_ in mixes}
         super()._adjust_missing_and_unexpected_keys(loading_info)
+        if any("bilm.initial_" in key for key in loading_info.missing_keys):
+            raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
+        self._freeze(self._starts_frozen)  # loading has replaced the parameters
+        trained = self.num_parameters(only_trainable=True)
+        if loading_info.missing_keys and self.base_model is not self and trained < self.num_parameters() / 2:
+            logger.warning_once(
+                f"Only {trained:,} of {self.num_parameters():,} parameters are trained: a new head on a frozen biLM. "
+                "Such a head needs a learning rate of about 1e-3; the default of TrainingArguments, 5e-5, is too low."
+            )
 
-    def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> None:
+    def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
         where hf_elmo is not installed."""
         # A configuration that was loaded with another class may still name what belongs to the other class.
@@ -740,11 +690,11 @@ class ElmoModelOutput(ModelOutput):
     """The output of [`ElmoModel`], zero at padded positions. P is `config.projection_size`, C is `config.cell_size`.
 
     Args:
-        last_hidden_state: `[batch, words, 2P]`, the scalar mix, or the first one if there are several.
+        last_hidden_state: `[batch, positions, 2P]`, the scalar mix, or the first one if there are several.
         pooler_output: `[batch, 2P]`, the mean of this mix over the words, without sentence boundaries and padding.
         hidden_states: if `output_hidden_states=True`, the `num_hidden_layers + 1` layers of the biLM, each
-            `[batch, words, 2P]`; layer 0 is `[x; x]`, the word's vector twice, layer j is `[forward_j; backward_j]`.
-        scalar_mixes: if `config.num_scalar_mixes > 1`, all `num_scalar_mixes` mixes, each `[batch, words, 2P]`.
+            `[batch, positions, 2P]`; layer 0 is `[x; x]`, a token's vector twice, layer j `[forward_j; backward_j]`.
+        scalar_mixes: if `config.num_scalar_mixes > 1`, all `num_scalar_mixes` mixes, each `[batch, positions, 2P]`.
         state: if `use_cache=True`, `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]`
             (axis 1: forward, backward), to pass as the `state` of the next call.
     """
@@ -770,7 +720,7 @@ class ElmoModel(ElmoPreTrainedModel):
 
     >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoModel.from_pretrained(folder)
     >>> output = model(**tokenizer(["A river bank.", "A savings bank."], padding=True, return_tensors="pt"))
-    >>> output.last_hidden_state.shape  # sentences, words with <S> and </S>, 2P
+    >>> output.last_hidden_state.shape  # sentences, positions (words, <S> and </S>), 2P
     torch.Size([2, 6, 1024])
     ```"""
 
@@ -807,15 +757,15 @@ class ElmoModel(ElmoPreTrainedModel):
     ) -> ElmoModelOutput:
         r"""
         Args:
-            input_ids: `[batch, words, characters]` character ids, sentence boundaries included; a row of zeros is
-                padding. (If `config.word_vocab_size` is set, the last number of a row is the word's id.)
-            attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding on either side. By default, 1 at
-                positions whose `input_ids` are not all zero; with `inputs_embeds`, 1 everywhere.
-            inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.
+            input_ids: `[batch, positions, characters]`, the character ids of words and sentence boundaries; zeros are
+                padding. (If `config.word_vocab_size` is set, the last number of a position is the word's id.)
+            attention_mask: `[batch, positions]`, 1 for words and boundaries, 0 for padding on either side. By default,
+                1 at positions whose `input_ids` are not all zero; with `inputs_embeds`, 1 everywhere.
+            inputs_embeds: `[batch, positions, P]`, the output of the character encoder, in place of `input_ids`.
             state: the `state` of the last call's output, to continue from there: to read a long document in pieces,
                 or to reproduce AllenNLP's numbers.
-            special_tokens_mask: `[batch, words]`, 1 for positions that `pooler_output` leaves out. By default the
-                sentence boundaries in `input_ids`; with `inputs_embeds` the first and last unpadded position of a row.
+            special_tokens_mask: `[batch, positions]`, 1 for positions that `pooler_output` leaves out. By default the
+                sentence boundaries in `input_ids`; with `inputs_embeds` the first and last token of a row.
             output_hidden_states: whether to return the biLM's layers.
             use_cache: whether to return the `state` for the next call.
 
@@ -824,7 +774,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         refuse_unknown(kwargs)
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
-        words = words_mask(self.config, mask, input_ids, special_tokens_mask)
+        words = words_mask(mask, input_ids, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         packing = self.packing_type.of(mask)
         layers, hidden_states, state = self.read_layers(inputs, packing, state, output_hidden_states)
@@ -838,12 +788,27 @@ class ElmoModel(ElmoPreTrainedModel):
         )
 
     def read_layers(
-        self, inputs: Tensor, packing: Packing, state: State | None = None, output_hidden_states: bool | None = None
+        self,
+        inputs: Tensor,
+        packing: Packing,
+        state: State | None = None,
+        output_hidden_states: bool | None = None,
+        backward_inputs: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
-        """The biLM's layers of character ids or word vectors `[batch, words, size]`, each `[packed, 2P]`; if they are
-        asked for, the same layers `[batch, words, 2P]`; and the state."""
-        ((x, _), *layers), state = self.read(packing.pack(inputs), packing, state)
-        layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
+        """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
+        asked for, the same layers `[batch, positions, 2P]`; and the state. By default, both directions read `inputs`;
+        `backward_inputs` are in the reading order of the backward direction, and so is its half of the layers."""
+        tokens = packing.pack(inputs)
+        if backward_inputs is None:
+            ((x, _), *layers), state = self.read(tokens, packing, state)
+            layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
+        elif backward_inputs.shape[:2] != packing.shape:
+            raise ValueError(f"backward_input_ids has the shape {list(backward_inputs.shape)}, unlike input_ids.")
+        else:  # one call with the tokens of both directions, so that one that both directions read is computed once
+            tokens = torch.cat((tokens, packing.pack(backward_inputs)))
+            indices = torch.arange(len(tokens), device=tokens.device).view(2, -1)
+            layers, state = self.read(tokens, packing, state, indices)
+            layers = [torch.cat(tuple(layer), dim=1) for layer in layers]
         if not (self.config.output_hidden_states if output_hidden_states is None else output_hidden_states):
             return layers, None, state
         hidden_states = tuple(map(packing.pad, layers))
@@ -853,14 +818,14 @@ class ElmoModel(ElmoPreTrainedModel):
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
-        self, words: Tensor, packing: Packing, state: State | None = None, indices: Tensor | None = None
+        self, tokens: Tensor, packing: Packing, state: State | None = None, indices: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
-        the state, from `words`: character ids `[n, characters]` or word vectors `[n, P]`. `indices [2, packed]` are
-        those in `words` of the words that the forward and the backward direction read, in reading order. By default,
-        `words` are in packed order, and both directions read all of them."""
+        the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which
+        of them the forward and the backward direction read, in reading order. By default, `tokens` are in packed order,
+        and both directions read all of them."""
         dtype = self.get_input_embeddings().weight.dtype
-        vectors = words.to(dtype) if words.is_floating_point() else self.char_encoder(words.long())
+        vectors = tokens.to(dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
         if indices is None:
             vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
         else:
@@ -880,6 +845,6 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
         mask = unpadded_mask(self.config, input_ids, attention_mask, None)
-        words = words_mask(self.config, mask, input_ids, kwargs.get("special_tokens_mask"))
+        words = words_mask(mask, input_ids, kwargs.get("special_tokens_mask"))
         compacted = [compact(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
         return tuple(mix for mix, _ in compacted), compacted[0][1]

@@ -188,8 +188,8 @@ class ElmoForPreTrainingOutput(ModelOutput):
     Args:
         loss: if `labels` are given, the mean loss over the labels of both directions, in nats per word.
         forward_loss, backward_loss: if `labels` are given, the mean loss of each direction, in nats per word.
-        forward_logits: `[batch, words, vocab_size]`, at each position the logits of the word after it.
-        backward_logits: `[batch, words, vocab_size]`, at each position the logits of the word before it.
+        forward_logits: `[batch, positions, vocab_size]`, at each position the logits of the word after it.
+        backward_logits: `[batch, positions, vocab_size]`, at each position the logits of the word before it.
         hidden_states: if `output_hidden_states=True`, the layers of the biLM, as in [`ElmoModelOutput`].
         state: if `use_cache=True`, as in [`ElmoModelOutput`].
     """
@@ -251,10 +251,10 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
-            labels: `[batch, words, 2]`, at each position the id of the word after it, which the forward LM
+            labels: `[batch, positions, 2]`, at each position the id of the word after it, which the forward LM
                 predicts, and of the word before it, which the backward LM predicts; -100 for no label.
                 [`neighbor_labels`] makes these labels.
-            backward_input_ids: `[batch, words, characters]`, the words of the backward LM in its reading order, if
+            backward_input_ids: `[batch, positions, characters]`, the words of the backward LM in its reading order, if
                 it reads other words than the forward LM. Each row has the same number of words as in `input_ids`. The
                 labels, logits and hidden states of the backward LM are then in the same order.
             output_logits: whether to return the logits of the whole vocabulary; by default only without `labels`.
@@ -269,17 +269,14 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 offloading or a hook.
         """
         refuse_unknown(kwargs)
-        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+        packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds))
         inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
-        packing, hidden_states = Packing.of(mask), None
-        layers, state = self._read(inputs, packing, state, backward_input_ids)
-        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
-            # Go on with the returned tensors: `retain_grad` would give them no gradient.
-            hidden_states = tuple(packing.pad(layer) for layer in layers)
-            layers = [packing.pack(layer) for layer in hidden_states]
+        layers, hidden_states, state = self.elmo.read_layers(
+            inputs, packing, state, output_hidden_states, backward_input_ids
+        )
         directions = layers[-1].chunk(2, dim=1)
         if labels is not None:
-            losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
+            losses = self._losses(directions, labels, packing, num_items_in_batch)
         if output_logits or (output_logits is None and labels is None):
             logits = (packing.pad(self.lm_head(x)) for x in directions)
         return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
@@ -293,48 +290,32 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         state: State | None = None,
         backward_input_ids: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """The negative log-likelihood of each label in nats by the full softmax, `[batch, words, 2]` float32, 0 where
-        the label is -100; and the state. The arguments are those of `forward`."""
+        """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
+        where the label is -100; and the state. The arguments are those of `forward`."""
         packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, None))
-        layers, state = self._read(input_ids, packing, state, backward_input_ids)
-        columns = []
-        for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
-            require_labels(targets, self.config.vocab_size)
-            predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
-            nll = self._full_nll(hidden[predicted], targets[predicted])
-            columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
-        return packing.pad(torch.stack(columns, dim=1)), state
+        layers, _, state = self.elmo.read_layers(input_ids, packing, state, False, backward_input_ids)
+        targets = self._targets(labels, packing)
+        predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
+        nll = self._full_nll(torch.cat(layers[-1].chunk(2, dim=1))[predicted], targets[predicted])
+        nll = nll.new_zeros(len(targets)).index_copy(0, predicted, nll)
+        return packing.pad(nll.view(2, -1).T), state
 
-    def _read(
-        self, inputs: Tensor, packing: Packing, state: State | None, backward_input_ids: Tensor | None
-    ) -> tuple[list[Tensor], State]:
-        """The biLM's layers, each `[packed, 2P]`, and the state."""
-        words = packing.pack(inputs)
-        if backward_input_ids is None:
-            layers, state = self.elmo.read(words, packing, state)
-            return [packing.join(layer) for layer in layers], state
-        if backward_input_ids.shape[:2] != packing.shape:
-            raise ValueError(f"backward_input_ids has the shape {list(backward_input_ids.shape)}, unlike input_ids.")
-        # One call gets the words of both directions, so that a word that both directions read is computed once.
-        words = torch.cat((words, packing.pack(backward_input_ids)))
-        indices = torch.arange(len(words), device=words.device).view(2, -1)
-        layers, state = self.elmo.read(words, packing, state, indices)
-        return [torch.cat(tuple(layer), dim=1) for layer in layers], state
-
-    def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
-        """The labels `[packed]` of the forward and of the backward LM."""
+    def _targets(self, labels: Tensor, packing: Packing) -> Tensor:
+        """The labels `[2 * packed]` of the forward LM, then of the backward LM."""
         if labels.shape != (*packing.shape, 2):  # those of other positions would be read
             raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
-        return packing.pack(labels).unbind(1)
+        targets, size = packing.pack(labels).T.flatten(), self.config.vocab_size
+        wrong = targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= size))]
+        if len(wrong):  # a negative label would index from the end
+            raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or -100 (no label).")
+        return targets
 
     @torch.compiler.disable  # the numbers of sampled and of predicted words differ from step to step
     def _losses(
-        self, directions: Sequence[Tensor], labels: Sequence[Tensor], num_items_in_batch: Tensor | int | None
+        self, directions: Sequence[Tensor], labels: Tensor, packing: Packing, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss to train on, and the mean loss of each direction, which has no gradient."""
-        targets = torch.cat(tuple(labels))
-        require_labels(targets, self.config.vocab_size)
-        sampled = None
+        targets, sampled = self._targets(labels, packing), None
         if self.training and self.config.num_sampled < self.config.vocab_size:
             sampled = sample_words(self.config.num_sampled, self.config.vocab_size, targets.device)
         predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
@@ -368,22 +349,15 @@ def _is_plain(layer: nn.Linear) -> bool:
     return plain and not changed and not layer.weight.is_meta
 
 
-def require_labels(labels: Tensor, size: int) -> None:
-    """Raises ValueError for a label that is neither below `size` nor -100: a negative one would index from the end."""
-    wrong = labels[(labels != IGNORE_INDEX) & ((labels < 0) | (labels >= size))]
-    if len(wrong):
-        raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or {IGNORE_INDEX} (no label).")
-
-
 def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """The labels of [`ElmoForPreTraining`] for sentences that both directions read.
 
     Args:
-        word_ids: `[batch, words]`, the ids of the words in the vocabulary, including `<S>` and `</S>`; -100 for no id.
-        attention_mask: `[batch, words]`, 0 for padding, on either side.
+        word_ids: `[batch, positions]`, the ids in the vocabulary of words, `<S>` and `</S>`; -100 for no id.
+        attention_mask: `[batch, positions]`, 0 for padding, on either side.
 
     Returns:
-        `[batch, words, 2]`: the word after each position and the word before it; -100 where there is none.
+        `[batch, positions, 2]`: the word after each position and the word before it; -100 where there is none.
     """
     mask = torch.ones_like(word_ids) if attention_mask is None else attention_mask
     known = torch.where(mask != 0, word_ids, IGNORE_INDEX)

@@ -359,7 +359,7 @@ class CorpusEncoder:
             spans = [(done, min(done + step, length)) for length in lengths[:here]]
             if direction == BACKWARD:
                 spans = [(length - end, length - begin) for length, (begin, end) in zip(lengths, spans, strict=False)]
-            state = None if state is None else tuple(part[:, :here] for part in state)
+            state = None if state is None else tuple(part[:, :, :here] for part in state)
             values, state = self._half_layers(words[:here], spans, state, direction)
             first_value = 0
             for place, (begin, end) in enumerate(spans):
@@ -378,8 +378,11 @@ class CorpusEncoder:
         packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
         order = _row_by_row(packing)[direction]
         inputs = vectors.index_select(0, torch.empty_like(indices).index_copy_(0, order, indices))
-        outputs, state = self.model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
-        layers = torch.stack([vectors[indices], *(output[order] for output in outputs)])
+        if state is None:
+            initial = self.model.bilm.initial_state(len(words), vectors)
+            state = tuple(part[:, direction : direction + 1] for part in initial)
+        outputs, state = self.model.bilm.run(inputs[None], packing.batch_sizes, state, [direction])
+        layers = torch.stack([vectors[indices], *(output[0, order] for output in outputs)])
         values = self._chosen(layers, [len(indices)]).transpose(0, 1)
         return values.float().contiguous().cpu().numpy(), state
 

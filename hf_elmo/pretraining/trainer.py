@@ -23,7 +23,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, Inter
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
-from ..modeling_elmo import State, is_multiplied
+from ..modeling_elmo import State, has_instructions
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
@@ -89,7 +89,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         on_cpu = self.use_cpu or not torch.accelerator.is_available()
-        if self.bf16 and on_cpu and not is_multiplied(torch.bfloat16, torch.device("cpu")):
+        if self.bf16 and on_cpu and not has_instructions(torch.bfloat16, torch.device("cpu")):
             logger.warning("This CPU has no instructions for bfloat16: training in float32, which is faster here.")
             self.bf16 = False
         super().__post_init__()

@@ -196,7 +196,7 @@ class TaggingTask(Task):
         return inputs
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
-        is_word = words_mask(self.model.config, inputs["attention_mask"].bool(), inputs["input_ids"])
+        is_word = words_mask(inputs["attention_mask"].bool(), inputs["input_ids"])
         scores, inside = compact(output.logits, is_word)
         require_no_nan(scores[inside])
         crf = self.model.classifier.crf

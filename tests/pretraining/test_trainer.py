@@ -82,7 +82,7 @@ def test_adagrad_has_its_settings_with_rates_of_parts_too(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("instructions", [True, False])
 def test_bf16_is_off_on_a_cpu_without_instructions_for_it(tokenizer, tmp_path, monkeypatch, instructions):
-    monkeypatch.setattr("hf_elmo.pretraining.trainer.is_multiplied", lambda dtype, device: instructions)
+    monkeypatch.setattr("hf_elmo.pretraining.trainer.has_instructions", lambda dtype, device: instructions)
     trainer = make_trainer(tokenizer, tmp_path / "out", bf16=True, max_steps=1, save_strategy="no")
     trainer.train()
     assert trainer.accelerator.mixed_precision == ("bf16" if instructions else "no")
