@@ -1,6 +1,5 @@
 """The tokenizer: text to words, words to character ids."""
 
-import copy
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -152,19 +151,24 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     return backend
 
 
-# Held while a call sets the backend's truncation and padding and encodes, so that threads can share a tokenizer.
+# Held while a call sets the backend and encodes, so that threads can share a tokenizer.
 _BACKEND_SETTINGS = threading.Lock()
 # Stands for an empty word of a list, also in `encoded.tokens()`: the backend would leave out an empty string.
 _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
 @contextmanager
-def _encoding_with(backend: Tokenizer) -> Iterator[None]:
-    """Resets truncation and padding, which would change the hash of the tokenizer, by which datasets finds results."""
+def _encoding_with(backend: Tokenizer, splits: bool = True) -> Iterator[None]:
+    """Resets what a call sets, which would change the hash of the tokenizer, by which datasets finds results. If not
+    `splits`, words are not split further."""
     with _BACKEND_SETTINGS:
+        pre_tokenizer, normalizer = backend.pre_tokenizer, backend.normalizer
         try:
+            if not splits:
+                backend.pre_tokenizer = backend.normalizer = None
             yield
         finally:
+            backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
             backend.no_truncation()
             backend.no_padding()
 
@@ -216,8 +220,8 @@ def _read_words(path: str | Path) -> list[str]:
 class ElmoTokenizer(TokenizersBackend):
     r"""Splits text into words and spells each word with character ids, as ELMo reads them.
 
-    `input_ids` are `[batch, words, max_word_length]`, one row for each word, including the sentence boundaries `<S>`
-    and `</S>`; a padded position is a row of zeros. Any string can be spelled, so no word is unknown.
+    `input_ids` are `[batch, positions, max_word_length]`, a row of character ids for each word and for the sentence
+    boundaries `<S>` and `</S>`, zeros for padding. Any string can be spelled, so no word is unknown.
 
     Args:
         word_splitting (`str`, defaults to `"lm1b"`):
@@ -231,7 +235,8 @@ class ElmoTokenizer(TokenizersBackend):
         vocab_file (`str`, *optional*): File of the language model's softmax words, one per line, most frequent first.
         words_file (`str`, *optional*):
             File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is given,
-            calls also return `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for unlisted words.
+            calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for unlisted
+            words.
         character_vocab_file (`str`, *optional*):
             JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
             embedded words, each row of `input_ids` ends with the id of the word.
@@ -314,10 +319,6 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
-        splitter, normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
-        self._tokenizer.pre_tokenizer = self._tokenizer.normalizer = None  # not copied: that compiles the pattern again
-        self._pretokenized_backend = copy.deepcopy(self._tokenizer)
-        self._tokenizer.pre_tokenizer, self._tokenizer.normalizer = splitter, normalizer
 
     @property
     def word_splitting(self) -> str:
@@ -448,13 +449,8 @@ class ElmoTokenizer(TokenizersBackend):
             return BatchEncoding(data, tensor_type=return_tensors)
         if not batched:
             text, text_pair = [text], None if text_pair is None else [text_pair]
-        tokenizer = self
-        if is_split_into_words:
-            tokenizer = copy.copy(self)
-            tokenizer._tokenizer = self._pretokenized_backend
-        kwargs["is_split_into_words"] = is_split_into_words
-        with _encoding_with(tokenizer._tokenizer):
-            encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
+        with _encoding_with(self._tokenizer, splits=not is_split_into_words):
+            encoded = super()._encode_plus(text, text_pair, is_split_into_words=is_split_into_words, **kwargs)
         if is_split_into_words and "offset_mapping" in encoded:
             encoded["offset_mapping"] = [
                 [(0, 0) if token == _EMPTY_WORD else span for token, span in zip(one.tokens, one.offsets, strict=True)]
