@@ -25,8 +25,8 @@ with (DOCS / "reference" / "commands.txt").open("w") as file:
 # The page of the models includes this file: the heads.
 with (DOCS / "reference" / "heads.txt").open("w") as file:
     for model in hf_elmo.MODELS.values():
-        if model not in ("modeling_elmo.ElmoModel", "modeling_pretraining_elmo.ElmoForPreTraining"):
-            print(f".. autoclass:: hf_elmo.{model.split('.')[1]}\n   :members: forward\n", file=file)
+        if model not in ("ElmoModel", "ElmoForPreTraining"):
+            print(f".. autoclass:: hf_elmo.{model}\n   :members: forward\n", file=file)
 
 project = "hf_elmo"
 author = "The hf_elmo authors"

@@ -1,8 +1,5 @@
 """ELMo (Peters et al. 2018) for the Hugging Face libraries."""
 
-import re
-from pathlib import Path
-
 import lazy_loader
 import transformers
 from transformers.utils import is_torch_available
@@ -15,14 +12,9 @@ __version__ = VERSION
 # `__init__.pyi` lists the names. Importing a model class takes seconds, so each name is imported when first used.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-# The model class that each Auto class loads, in the words of `auto_map` in config.json. A head for which transformers
-# has no Auto class is named as if it had one.
-MODELS = {
-    f"AutoModel{kind.removeprefix('Model')}": f"{module}.Elmo{kind}"
-    for module, kind in re.findall(
-        r"^from \.(modeling_\w+) import Elmo(Model|For\w+) as", Path(__file__).with_suffix(".pyi").read_text(), re.M
-    )
-}
+# The model class that each Auto class loads. A head for which transformers has no Auto class is named as if it had one.
+MODELS = {"AutoModel": "ElmoModel"}
+MODELS |= {name.replace("Elmo", "AutoModel"): name for name in __all__ if name.startswith("ElmoFor")}
 
 
 class _Imported(type):
@@ -44,4 +36,4 @@ if is_torch_available():  # without PyTorch, only the tokenizer is used (with ON
     for _auto_class, _model in MODELS.items():
         if hasattr(transformers, _auto_class):
             _fields = {"config_class": ElmoConfig, "__module__": __name__}
-            getattr(transformers, _auto_class).register(ElmoConfig, _Imported(_model.split(".")[1], (), _fields))
+            getattr(transformers, _auto_class).register(ElmoConfig, _Imported(_model, (), _fields))

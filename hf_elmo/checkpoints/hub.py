@@ -16,7 +16,6 @@ import hf_elmo
 
 from ..configuration_elmo import VERSION, ElmoConfig
 from ..model_cards import make_card
-from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..utils.spelling import require_tokenizer
 from .loading import load_tokenizer, locate
 
@@ -27,9 +26,9 @@ OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
 CODE = Path(__file__).parents[1]
+CLASSES = {name: getattr(hf_elmo, name) for name in ("ElmoConfig", "ElmoTokenizer", *hf_elmo.MODELS.values())}
 # The class that each Auto class loads, in the words of `auto_map`, and the source files of each class.
-AUTO_CLASSES = {"AutoConfig": "configuration_elmo.ElmoConfig", "AutoTokenizer": "tokenization_elmo.ElmoTokenizer"}
-AUTO_CLASSES |= hf_elmo.MODELS
+AUTO_CLASSES = {each._auto_class: f"{each.__module__.split('.')[-1]}.{name}" for name, each in CLASSES.items()}
 FILES = {
     name: {f"{module}.py", *(Path(file).name for file in get_relative_import_files(CODE / f"{module}.py"))}
     for module, name in (reference.split(".") for reference in AUTO_CLASSES.values())
@@ -78,32 +77,24 @@ def push(
     needed = (["config.json"], ["tokenizer_config.json"], WEIGHTS)
     if missing := [one[0] for one in needed if not list(filter_repo_objects(names, allow_patterns=one))]:
         raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}: it is no checkpoint, but holds {names}.")
-    require_tokenizer(ElmoConfig.from_pretrained(folder), load_tokenizer(folder))
-    chosen = list(filter_repo_objects(names, allow_patterns=PATTERNS))
+    config, tokenizer = ElmoConfig.from_pretrained(folder), load_tokenizer(folder)
+    require_tokenizer(config, tokenizer)
     with TemporaryDirectory() as staging:
-        for name in chosen:
+        for name in filter_repo_objects(names, allow_patterns=PATTERNS):
             shutil.copyfile(folder / name, Path(staging, name))
         if not any(folder.glob("*_elmo.py")):
             add_remote_code(staging)
-        _write_card(Path(staging), repository)
+        file = Path(staging, "README.md")
+        fields = {"config": config, "word_splitting": tokenizer.word_splitting}
+        card = ModelCard.load(file) if file.is_file() else make_card(repository.split("/")[-1], **fields)
+        # The repository's name in its examples, in place of the folder's name.
+        title = re.match(r"\s*# (.+)", card.text)
+        content = card.content.replace(f'"{title[1].strip()}"', f'"{repository}"') if title else card.content
+        file.write_text(content, encoding="utf-8")
         files = {path.name: path.stat().st_size for path in sorted(Path(staging).iterdir())}
         left_out = tuple(name for name in names if name not in files)
         url = None if dry_run else _upload(staging, repository, private, revision)
     return Upload(files, left_out, url)
-
-
-def _write_card(staging: Path, repository: str) -> None:
-    """Writes the model card, with the repository's name in its examples instead of the folder's name."""
-    file = staging / "README.md"
-    if file.is_file():
-        card = ModelCard.load(file)
-    else:
-        settings = json.loads((staging / "tokenizer_config.json").read_text(encoding="utf-8"))
-        config = ElmoConfig.from_pretrained(staging)
-        card = make_card(repository.split("/")[-1], config=config, word_splitting=settings.get("word_splitting"))
-    title = re.match(r"\s*# (.+)", card.text)
-    content = card.content.replace(f'"{title[1].strip()}"', f'"{repository}"') if title else card.content
-    file.write_text(content, encoding="utf-8")
 
 
 def _upload(staging: str, repository: str, private: bool, revision: str | None) -> str:
@@ -147,10 +138,10 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         if not names or not set(names) <= set(FILES):
             raise ValueError(f"{file} names {names or 'no class'}, but must name one of {', '.join(FILES)}.")
         sources = {source for name in names for source in FILES[name]}
-        added = {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
-        if "ElmoForTokenClassification" in names:
-            added["custom_pipelines"] = ElmoForTokenClassification.custom_pipelines
-        _write(folder, file, sources, config | added)
+        config |= {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
+        for name in names:
+            config["custom_pipelines"] = config.get("custom_pipelines", {}) | CLASSES[name].custom_pipelines
+        _write(folder, file, sources, config)
     if (file := folder / "tokenizer_config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
         both = [AUTO_CLASSES["AutoTokenizer"], None]  # a slow and a fast class, as transformers writes them

@@ -27,9 +27,9 @@ from .task import Record, Task, load_head
 # The task of each head: that of modeling_tagging_elmo.py is `TaggingTask` in tagging.py. The keys are names of classes,
 # because those of remote code have the same names.
 TASKS: dict[str, type[Task]] = {}
-for _module, _head in (model.split(".") for model in hf_elmo.MODELS.values()):
-    _task = _module.removeprefix("modeling_").removesuffix("_elmo")
+for _head in hf_elmo.MODELS.values():
     if _head not in ("ElmoModel", "ElmoForPreTraining"):
+        _task = getattr(hf_elmo, _head).__module__.removeprefix("hf_elmo.modeling_").removesuffix("_elmo")
         TASKS[_head] = getattr(import_module(f".{_task}", __package__), f"{_task.title().replace('_', '')}Task")
 
 
