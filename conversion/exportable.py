@@ -129,8 +129,8 @@ class _Places(ElmoWords):
 
 
 class _PaddedHead(ElmoClassificationHead):
-    def read(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor | None]]:
-        return [super(_PaddedHead, self).read([words])[0] for words in texts]  # each text has layers of its own
+    def embed(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+        return [super(_PaddedHead, self).embed([words])[0] for words in texts]  # each text has layers of its own
 
 
 class _PaddedLanguageModels(ElmoForPreTraining):

@@ -16,10 +16,16 @@ from .modeling_heads_elmo import (
     ElmoInputs,
     ElmoTaskModel,
     ElmoWords,
-    attend,
     count_labels,
+    masked_softmax,
     max_over,
 )
+
+
+def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
+    `mask [batch, m]` selects, weighted by the softmax of their dot products with the vector of `x`."""
+    return masked_softmax(x @ y.mT, mask[:, None]) @ y
 
 
 def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
@@ -108,7 +114,7 @@ class ElmoClassificationHead(ElmoHead):
 
     def forward(self, texts: Sequence[ElmoWords]) -> Tensor:
         """One text or two of each row to logits `[batch, num_labels]`."""
-        encoded = [(vectors, words.mask) for vectors, words in zip(self.encode(texts), texts, strict=True)]
+        encoded = [(self.encode(vectors, mask, mix), mask) for vectors, mask, mix in self.embed(texts)]
         if self.interaction is not None:
             pooled = self.interaction(encoded)
         else:
@@ -177,19 +183,19 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             ValueError: as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
         words, hidden_states = self.read_words(inputs)
         logits = self.classifier(words)
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels, logits, self.config, num_items_in_batch=num_items_in_batch)
+            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
             loss = self.regularize(loss, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
 
 
 def sequence_classification_loss(
-    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None
+    logits: Tensor, labels: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
     """The loss that `config.problem_type` selects. It is exact under gradient accumulation, and zero without any label.
 
@@ -198,9 +204,9 @@ def sequence_classification_loss(
     labels by `num_items_in_batch`; here all three losses are divided, so that accumulated steps add up to one batch.
 
     Args:
+        logits: `[batch, num_labels]`.
         labels: `[batch]` or `[batch, 1]` class numbers (single label); the shape of `logits` otherwise: zeros and ones
             (several labels), or any numbers (regression). -100 marks a missing label, except in a regression.
-        logits: `[batch, num_labels]`.
         num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
     """
     labels = labels.to(logits.device)

@@ -1,6 +1,6 @@
 """A head for coreference resolution: the mentions in a document, and which of them refer to the same entity."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -138,47 +138,32 @@ class ElmoPairScorer(nn.Module):
         self.dropout = nn.Dropout(config.classifier_dropout)
 
     def forward(
-        self,
-        spans: Tensor,
-        mention_scores: Tensor,
-        speakers: Tensor,
-        genre: Tensor,
-        refine: Callable[[Tensor, Tensor, Tensor], Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """Antecedents and their scores, as in [`ElmoCoreferenceOutput`], for `spans [spans, size]` with `mention_scores
-        [spans]`, `speakers [spans]` and `genre []`. `refine` takes spans, antecedents and scores, and returns refined
-        spans (Lee et al. 2018, section 3)."""
-        antecedents = self.choose(spans, mention_scores, self.config.coreference_max_antecedents)
-        coarse = self.coarse_scores(spans, mention_scores, antecedents)
-        for rest in range(self.config.coreference_refinements, -1, -1):
-            scores = coarse + self.fine_scores(spans, antecedents, speakers, genre)
-            scores = scores.masked_fill(antecedents == IGNORE_INDEX, torch.finfo(scores.dtype).min)
-            scores = torch.cat((scores.new_zeros(len(scores), 1), scores), dim=1)
-            if rest:
-                spans = refine(spans, antecedents, scores)
-        return antecedents, scores
+        self, spans: Tensor, antecedents: Tensor, coarse_scores: Tensor, speakers: Tensor, genre: Tensor
+    ) -> Tensor:
+        """The scores of antecedents, as in [`ElmoCoreferenceOutput`], for `spans [spans, size]` with `speakers [spans]`
+        and `genre []`, from the result of `choose`."""
+        scores = coarse_scores + self.fine_scores(spans, antecedents, speakers, genre)
+        scores = scores.masked_fill(antecedents == IGNORE_INDEX, torch.finfo(scores.dtype).min)
+        return torch.cat((scores.new_zeros(len(scores), 1), scores), dim=1)
 
-    @torch.no_grad()
-    def choose(self, spans: Tensor, mention_scores: Tensor, max_antecedents: int) -> Tensor:
-        """`[spans, max_antecedents]`: for each span the preceding spans with the highest coarse scores, then -100."""
-        count = len(spans)
-        chosen = torch.full((count, max_antecedents), IGNORE_INDEX, device=spans.device)
+    def choose(self, spans: Tensor, mention_scores: Tensor) -> tuple[Tensor, Tensor]:
+        """For each span the preceding spans with the highest coarse scores, then -100, and these scores, each `[spans,
+        coreference_max_antecedents]`. The score of a pair includes both `mention_scores [spans]`."""
+        count, max_antecedents = len(spans), self.config.coreference_max_antecedents
+        antecedents = torch.full((count, max_antecedents), IGNORE_INDEX, device=spans.device)
         projected, indices = self.coarse(spans), torch.arange(count, device=spans.device)
-        for rows in indices.split(max(1, COARSE_SCORES // max(1, count))):
-            scores = projected[rows] @ spans.to(projected.dtype).T + mention_scores
-            scores = scores.masked_fill(indices >= rows[:, None], -torch.inf)
-            best = scores.topk(min(max_antecedents, count), dim=1)
-            chosen[rows, : best.indices.shape[1]] = best.indices.masked_fill(best.values == -torch.inf, IGNORE_INDEX)
-        return chosen
-
-    def coarse_scores(self, spans: Tensor, mention_scores: Tensor, antecedents: Tensor) -> Tensor:
-        """`[spans, antecedents]`: the coarse score of each pair, both mention scores included."""
-        projected, indices = self.coarse(spans), antecedents.clamp(min=0)
+        with torch.no_grad():
+            for rows in indices.split(max(1, COARSE_SCORES // max(1, count))):
+                scores = projected[rows] @ spans.to(projected.dtype).T + mention_scores
+                scores = scores.masked_fill(indices >= rows[:, None], -torch.inf)
+                best, chosen = scores.topk(min(max_antecedents, count), dim=1)
+                antecedents[rows, : best.shape[1]] = chosen.masked_fill(best == -torch.inf, IGNORE_INDEX)
+        pairs = antecedents.clamp(min=0)
 
         def score(rows: slice) -> Tensor:
-            return torch.einsum("sd,snd->sn", projected[rows], spans[indices[rows]].to(projected.dtype))
+            return torch.einsum("sd,snd->sn", projected[rows], spans[pairs[rows]].to(projected.dtype))
 
-        return _by_rows(score, antecedents) + mention_scores[:, None] + mention_scores[indices]
+        return antecedents, _by_rows(score, antecedents) + mention_scores[:, None] + mention_scores[pairs]
 
     def fine_scores(self, spans: Tensor, antecedents: Tensor, speakers: Tensor, genre: Tensor) -> Tensor:
         """`[spans, antecedents]`: the fine score of each pair, with speakers `[spans]` and genre `[]`."""
@@ -221,23 +206,19 @@ class ElmoCoreferenceHead(ElmoHead):
     def forward(
         self,
         sentences: Sequence[ElmoWords],
-        order: Tensor,
         lengths: Sequence[int],
         numbers: Tensor,
         speakers: Tensor | None,
         genres: Tensor | None,
         labels: Tensor | None,
     ) -> tuple[list[_Mentions], Tensor | None]:
-        """The mentions of each document and, with `labels`, the sum of the losses. `order [words]` puts the words of
-        the `sentences` in the order of the documents, which have `lengths` words; `numbers` and `speakers`, both
-        `[words]`, are the sentence and the speaker of each word."""
-        read = [self.read([words])[0] for words in sentences]
-        encoded = [
-            vectors if self.encoder is None else self.encoder(vectors, words.mask, output_mix)
-            for words, (vectors, output_mix) in zip(sentences, read, strict=True)
-        ]
-        vectors = torch.cat([part[words.mask] for words, (part, _) in zip(sentences, read, strict=True)])[order]
-        encoded = torch.cat([part[words.mask] for words, part in zip(sentences, encoded, strict=True)])[order]
+        """The mentions of each document and, with `labels`, the sum of the losses. `sentences` are in batches, as
+        `read_words` gives them, `lengths` are the numbers of words of the documents; `numbers` and `speakers`, both
+        `[words]`, are the sentence and the speaker of each word of the documents."""
+        embedded = [self.embed([words])[0] for words in sentences]
+        order = torch.cat([words.places.flatten().nonzero()[:, 0] for words in sentences]).argsort()
+        vectors = torch.cat([vectors[mask] for vectors, mask, _ in embedded])[order]
+        encoded = torch.cat([self.encode(vectors, mask, mix)[mask] for vectors, mask, mix in embedded])[order]
         encoded = self.dropout(encoded)
         speakers = numbers if self.pair_scorer.speaker is None else require("speaker_ids", speakers)
         genres = [None] * len(lengths) if self.pair_scorer.genre is None else require("genre_ids", genres)
@@ -256,8 +237,11 @@ class ElmoCoreferenceHead(ElmoHead):
         first, last = self._best_spans(document)
         spans = self.span_vectors(document, first, last)
         mention_scores = self.mention_scorer(spans)
-        others = document.speakers[first], document.genre, self._refine
-        antecedents, scores = self.pair_scorer(spans, mention_scores, *others)
+        antecedents, coarse_scores = self.pair_scorer.choose(spans, mention_scores)
+        for refinements_left in range(self.config.coreference_refinements, -1, -1):
+            scores = self.pair_scorer(spans, antecedents, coarse_scores, document.speakers[first], document.genre)
+            if refinements_left:
+                spans = self._refine(spans, antecedents, scores)
         return _Mentions(torch.stack((first, last), dim=1), mention_scores, antecedents, scores)
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
@@ -358,14 +342,14 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
-        sentences = _Sentences(inputs)
-        words, order, hidden_states = self._read_sentences(sentences, inputs)
-        of_words = [sentences.number, speaker_ids]
-        of_words = [values if values is None else values[sentences.words] for values in of_words]
-        lengths = sentences.words.sum(1).tolist()
-        mentions, loss = self.classifier(words, order, lengths, *of_words, genre_ids, labels)
+        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
+        sentences, hidden_states = self.read_words(inputs)
+        boundaries, numbers = _sentence_numbers(inputs)
+        places = inputs.mask & ~boundaries
+        speakers = None if speaker_ids is None else speaker_ids[places]
+        documents = places.sum(1).tolist(), numbers[places], speakers, genre_ids
+        mentions, loss = self.classifier(sentences, *documents, labels)
         clusters = None
         if labels is not None:
             loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
@@ -375,34 +359,33 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         stacked = map(_stack, zip(*mentions, strict=True))
         return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
 
-    def bilm_layers(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
-    ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` of documents, each sentence read separately."""
-        inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
-        sentences = _Sentences(inputs)
-        layers, positions = [], []
-        for index, inside in sentences.batches():
-            rows = sentences.rows(inputs, index, inside)
-            layers.append(super().bilm_layers(rows.input_ids, inside)[inside])
-            positions.append(index[inside])
-        return sentences.put_back(layers, positions)
-
-    def _read_sentences(
-        self, sentences: "_Sentences", inputs: ElmoInputs
-    ) -> tuple[list[ElmoWords], Tensor, tuple[Tensor, ...] | None]:
-        """The words of the sentences, in batches; the order of all words in the documents; and the layers of the biLM
-        if they are asked for."""
-        words, layers, word_positions, positions = [], [], [], []
-        for index, inside in sentences.batches():
-            (own,), hidden_states = self.read_words(sentences.rows(inputs, index, inside))
-            words.append(own)
-            word_positions.append(index[own.places])
-            positions.append(index[inside])
-            if hidden_states is not None:
-                layers.append(torch.stack(hidden_states, dim=2)[inside])
-        order = torch.cat(word_positions).argsort()
-        return words, order, sentences.put_back(layers, positions).unbind(2) if layers else None
+    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
+        """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself. Returns the words
+        of batches of sentences; their `places` are in the documents. A batch has at most SENTENCE_POSITIONS positions,
+        or one sentence."""
+        mask, (boundaries, numbers) = inputs.mask, _sentence_numbers(inputs)
+        numbers = numbers + torch.arange(len(mask), device=mask.device)[:, None] * (mask.shape[1] + 1)
+        lengths = torch.unique_consecutive(numbers[mask], return_counts=True)[1].tolist()
+        sentences = mask.flatten().nonzero()[:, 0].split(lengths)  # the positions of each in the flattened documents
+        names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
+        given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": boundaries}
+        words, layers, positions, begin = [], [], [], 0
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        for end in range(1, len(order) + 1):
+            if end == len(order) or lengths[order[end]] * (end + 1 - begin) > SENTENCE_POSITIONS:
+                batch, begin = [sentences[index] for index in sorted(order[begin:end])], end
+                index = nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=-1)
+                inside, index = index >= 0, index.clamp(min=0)
+                rows = {name: None if x is None else x.flatten(0, 1)[index] for name, x in given.items()}
+                (own,), states = super().read_words(replace(inputs, **rows, attention_mask=inside, state=None))
+                places = torch.zeros_like(mask).flatten().index_fill(0, index[own.places], True)
+                words.append(replace(own, places=places.view_as(mask)))
+                positions.append(index[inside])
+                if states is not None:
+                    layers.append(torch.stack(states, dim=2)[inside])
+        if not layers:
+            return words, None
+        return words, expand(torch.cat(layers)[torch.cat(positions).argsort()], mask).unbind(2)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -412,43 +395,10 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             super()._init_weights(module)
 
 
-class _Sentences:
-    """The sentences of documents: which positions `[batch, positions]` are words, and the sentence of each position."""
-
-    def __init__(self, inputs: ElmoInputs) -> None:
-        self.mask = inputs.mask
-        self.boundaries = require("special_tokens_mask", inputs.boundaries) & self.mask
-        self.words = self.mask & ~self.boundaries
-        self.number = (self.boundaries.cumsum(1) + 1) // 2
-        self._positions = self.mask.flatten().nonzero()[:, 0]
-        rows = torch.arange(len(self.mask), device=self.mask.device)[:, None] * (self.mask.shape[1] + 1)
-        self._lengths = torch.unique_consecutive((self.number + rows)[self.mask], return_counts=True)[1]
-        self._starts = self._lengths.cumsum(0) - self._lengths
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of sentences of similar lengths: the place `[sentences, longest]` of each position in the flattened
-        documents, and a mask, false at padding. A batch has at most SENTENCE_POSITIONS positions, or one sentence."""
-        order = self._lengths.argsort(stable=True)
-        lengths, begin = self._lengths[order].tolist(), 0
-        for end in range(1, len(lengths) + 1):
-            if end == len(lengths) or lengths[end] * (end + 1 - begin) > SENTENCE_POSITIONS:
-                batch = order[begin:end].sort().values
-                steps = torch.arange(lengths[end - 1], device=order.device)
-                inside = steps < self._lengths[batch, None]
-                index = (self._starts[batch, None] + steps).clamp(max=len(self._positions) - 1)
-                yield self._positions[index], inside
-                begin = end
-
-    def rows(self, inputs: ElmoInputs, index: Tensor, inside: Tensor) -> ElmoInputs:
-        """The inputs of a batch of sentences, one sentence in each row."""
-        names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
-        given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": self.boundaries}
-        rows = {name: x if x is None else expand(x.flatten(0, 1)[index[inside]], inside) for name, x in given.items()}
-        return replace(inputs, **rows, attention_mask=inside, state=None)
-
-    def put_back(self, parts: Sequence[Tensor], positions: Sequence[Tensor]) -> Tensor:
-        """Joins the results for the positions of each batch to `[batch, positions, ...]`, zero at padding."""
-        return expand(torch.cat(list(parts))[torch.cat(list(positions)).argsort()], self.mask)
+def _sentence_numbers(inputs: ElmoInputs) -> tuple[Tensor, Tensor]:
+    """The boundaries, and the number of the sentence of each position in its document, both `[batch, positions]`."""
+    boundaries = require("special_tokens_mask", inputs.boundaries) & inputs.mask
+    return boundaries, (boundaries.cumsum(1) + 1) // 2
 
 
 def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) -> list[int]:

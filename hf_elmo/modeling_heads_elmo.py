@@ -1,26 +1,15 @@
 """What all heads share: inputs, the words that a head reads, encoders and poolings, and the base classes."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 from transformers import initialization as init
 
-from .configuration_elmo import (
-    BOUNDARY_ID,
-    FIRST_VECTOR_ID,
-    IGNORE_INDEX,
-    SENTENCE_BEGIN_ID,
-    SENTENCE_END_ID,
-    UNKNOWN_ID,
-    ElmoConfig,
-)
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, expand, unpadded_mask
+from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, TOKEN_IDS, UNKNOWN_ID, ElmoConfig
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact, unpadded_mask
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -79,8 +68,7 @@ class ElmoInputs:
             return (self.input_ids != 0).any(2)
         if self.word_vector_ids is not None:
             return self.word_vector_ids != 0
-        vectors = self.inputs_embeds if self.bilm_layers is None else self.bilm_layers
-        vectors = require("input_ids", vectors)
+        vectors = require("input_ids", self.inputs_embeds if self.bilm_layers is None else self.bilm_layers)
         return vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
 
     @property
@@ -90,7 +78,7 @@ class ElmoInputs:
             return self.special_tokens_mask.bool()
         if self.input_ids is not None:
             marker = self.input_ids[:, :, 1]
-            return (marker == SENTENCE_BEGIN_ID) | (marker == SENTENCE_END_ID)
+            return (marker == TOKEN_IDS["bos_token_id"]) | (marker == TOKEN_IDS["eos_token_id"])
         return None if self.word_vector_ids is None else self.word_vector_ids == BOUNDARY_ID
 
 
@@ -100,33 +88,19 @@ class ElmoWords:
 
     places: Tensor  # [batch, positions], bool, the positions of the words
     mask: Tensor  # [batch, words], bool, false at padding
-    layers: Sequence[Tensor]  # the biLM's, each [packed, 2P] (if stored, [batch * positions, 2P]); none without ELMo
-    indices: Tensor | None  # [batch, words], the index of each word in the packed layers; any index at padding
-    word_vector_ids: Tensor | None = None  # [batch, words]
-
-    def rows(self, values: Tensor) -> Tensor:
-        """The values `[batch, words, ...]` of the words, from values `[batch, positions, ...]`."""
-        return expand(values[self.places], self.mask)
+    layers: Sequence[Tensor]  # the biLM's, each [packed, 2P]; none without ELMo
+    indices: Tensor  # [batch, words], the index of each word in the packed layers; 0 at padding
+    word_vector_ids: Tensor | None  # [batch, words]
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """The values `[batch, words, ...]` of the words, from values as packed as the layers."""
+        """The values `[batch, words, size]` of the words, from values as packed as the layers."""
         rows = packed.index_select(0, self.indices.flatten()).unflatten(0, self.mask.shape)
         return rows.masked_fill(~self.mask[:, :, None], 0.0)
-
-    def put_back(self, rows: Tensor) -> Tensor:
-        """Values `[batch, words, ...]` at the positions of the words, `[batch, positions, ...]`; zero elsewhere."""
-        return expand(rows[self.mask], self.places)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """The softmax over the scores on the last axis that `mask` (broadcast) selects; zero for scores not selected."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
-
-
-def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
-    `mask [batch, m]` selects, weighted by the softmax of their dot products with the vector of `x`."""
-    return masked_softmax(x @ y.mT, mask[:, None]) @ y
 
 
 def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
@@ -144,7 +118,7 @@ class RaggedLSTM(nn.LSTM):
             packing = Packing.of(mask)
             if not packing.batch_sizes:
                 return words.new_zeros(*mask.shape, 2 * self.hidden_size)
-            packed = PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes))
+            packed = nn.utils.rnn.PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes))
             return packing.pad(super().forward(packed)[0].data)
         # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
         # The backward direction reads a row's words in reverse order, then its padding.
@@ -153,12 +127,12 @@ class RaggedLSTM(nn.LSTM):
         state = words.new_zeros(1, len(words), self.hidden_size)
         for layer in range(self.num_layers):
             words = nn.functional.dropout(words, self.dropout, self.training) if layer else words
-            reversed_words = words.gather(1, mirrored.expand_as(words))
-            outputs = []
-            for weights, inputs in zip(self.all_weights[2 * layer :], (words, reversed_words), strict=False):
-                outputs.append(torch.lstm(inputs, (state, state), weights, True, 1, 0.0, self.training, False, True)[0])
-            outputs[1] = outputs[1].gather(1, mirrored.expand_as(outputs[1]))
-            words = torch.cat(outputs, dim=2)
+            inputs = words, words.gather(1, mirrored.expand_as(words))
+            forward, backward = (
+                torch.lstm(x, (state, state), weights, True, 1, 0.0, self.training, False, True)[0]
+                for x, weights in zip(inputs, self.all_weights[2 * layer : 2 * layer + 2], strict=True)
+            )
+            words = torch.cat((forward, backward.gather(1, mirrored.expand_as(backward))), dim=2)
         return words
 
 
@@ -167,8 +141,8 @@ class ElmoBiLSTM(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        between_layers = dropout if num_layers > 1 else 0.0
         self.dropout, self.output_size = nn.Dropout(dropout), 2 * hidden_size
+        between_layers = dropout if num_layers > 1 else 0.0  # else PyTorch warns
         self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between_layers)
 
     @torch.compiler.disable  # the lengths differ from batch to batch
@@ -181,24 +155,19 @@ class ElmoTaskEncoder(nn.Module):
     """The encoder of a head, an LSTM over `[x; ELMo]`. With `config.elmo_at_output`, a second mix of ELMo is
     concatenated to its output (Peters et al. 2018, section 3.3).
 
-    `sizes` are the sizes of the parts of the output: the output of the LSTM and, if used, the second mix. `lstm` makes
-    the LSTM from the size of its input, that of its cells, the number of layers and the dropout.
+    `lstm` makes the LSTM from the size of its input, that of its cells, the number of layers and the dropout.
     """
 
     def __init__(self, config: ElmoConfig, input_size: int, lstm: Callable[..., nn.Module]) -> None:
         super().__init__()
-        hidden, is_biattentive = config.encoder_hidden_size, config.encoder_type == "biattentive"
-        self.feedforward = nn.Linear(input_size, hidden) if is_biattentive else None
-        input_size = hidden if is_biattentive else input_size
+        hidden, self.feedforward = config.encoder_hidden_size, None
+        if config.encoder_type == "biattentive":
+            self.feedforward, input_size = nn.Linear(input_size, hidden), hidden
         self.bilstm = lstm(input_size, hidden, config.encoder_num_layers, config.encoder_dropout)
         self.dropout = nn.Dropout(config.encoder_dropout)
-        self.sizes = [self.bilstm.output_size]
-        if config.elmo_at_output and config.use_elmo:
-            self.sizes.append(config.hidden_size)
 
-    def forward(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None = None) -> Tensor:
-        """Vectors `[batch, words, input_size]`, mask `[batch, words]` and, with `config.elmo_at_output`, the second mix
-        of ELMo `[batch, words, 2P]` to `[batch, words, sum(sizes)]`."""
+    def forward(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None) -> Tensor:
+        """What [`ElmoHead.embed`] gives for a text to the encoded words `[batch, words, size]`."""
         if self.feedforward is not None:
             vectors = torch.relu(self.feedforward(self.dropout(vectors)))
         encoded = self.bilstm(vectors, mask)
@@ -218,57 +187,47 @@ class ElmoAttentionPooling(nn.Module):
         return torch.bmm(weights[:, None], vectors)[:, 0]
 
 
-class ElmoWordVectors(nn.Embedding):
-    """The embedding of words, learned or pretrained, that is concatenated to ELMo; zero for padding."""
-
-
 class ElmoHead(nn.Module):
     """The modules that a task adds to the biLM: all that is new in a model with a head. They are children of one
     module, so that PEFT saves all of them.
 
     A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): word vectors x (if `config.word_vectors_vocab_size` is
-    set) and the mix of ELMo (if `config.use_elmo` is set); `extra_size` is the size of what it reads beside them.
+    set) and the mix of ELMo (if `config.use_elmo` is set). `extra_size` is the size of what its encoder reads beside
+    them. `lstm` is the LSTM of the encoder; by default a BiLSTM if `config.encoder_type` is set, else none.
     """
 
-    def __init__(
-        self,
-        config: ElmoConfig,
-        extra_size: int = 0,
-        has_encoder: bool | None = None,
-        lstm: Callable[..., nn.Module] = ElmoBiLSTM,
-    ) -> None:
+    def __init__(self, config: ElmoConfig, extra_size: int = 0, lstm: Callable[..., nn.Module] | None = None) -> None:
         super().__init__()
         rows, size = config.word_vectors_vocab_size, config.word_vectors_size
-        self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
+        self.word_vectors = nn.Embedding(rows, size, padding_idx=0) if rows else None
         self.scalar_mix = ElmoScalarMix(config, 1) if config.use_elmo else None
         self.output_mix = ElmoScalarMix(config, 1) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
-        has_encoder = bool(config.encoder_type) if has_encoder is None else has_encoder
-        if config.elmo_at_output and not has_encoder:
-            raise ValueError("elmo_at_output is True, but there is no output of an encoder: set encoder_type.")
-        self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm) if has_encoder else None
         # The sizes of the parts of an encoded word.
-        self.sizes = self.encoder.sizes if self.encoder else [self.vectors_size + extra_size]
+        self.encoder, self.sizes = None, [self.vectors_size + extra_size]
+        if lstm is not None or config.encoder_type is not None:
+            self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm or ElmoBiLSTM)
+            self.sizes = [self.encoder.bilstm.output_size] + [config.hidden_size] * (self.output_mix is not None)
+        elif config.elmo_at_output:
+            raise ValueError("elmo_at_output is True, but there is no output of an encoder: set encoder_type.")
         self.dropout = nn.Dropout(config.classifier_dropout)
 
-    def read(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor | None]]:
-        """`[x; ELMo]` `[batch, words, vectors_size]` of each text and, with `config.elmo_at_output`, the second mix."""
+    def embed(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+        """For each text what `encode` reads: `[x; ELMo]` `[batch, words, vectors_size]`, the mask `[batch, words]` and,
+        with `config.elmo_at_output`, the second mix of ELMo `[batch, words, 2P]`."""
         mixes = [mix and mix(texts[0].layers)[0] for mix in (self.scalar_mix, self.output_mix)]
-        read = []
+        embedded = []
         for words in texts:
-            mix, output_mix = (part if part is None else words.unpack(part) for part in mixes)
-            vectors = [] if self.word_vectors is None else [self.word_vectors(words.word_vector_ids)]
-            read.append((torch.cat([*vectors, *([] if mix is None else [mix])], dim=2), output_mix))
-        return read
+            vectors, output_mix = (mix if mix is None else words.unpack(mix) for mix in mixes)
+            if self.word_vectors is not None:
+                x = self.word_vectors(require("word_vector_ids", words.word_vector_ids))
+                vectors = x if vectors is None else torch.cat((x, vectors), dim=2)
+            embedded.append((vectors, words.mask, output_mix))
+        return embedded
 
-    def encode(self, texts: Sequence[ElmoWords], extra: Sequence[Tensor] = ()) -> list[Tensor]:
-        """The encoded words `[batch, words, sum(sizes)]` of each text; without an encoder `[x; ELMo]`. `extra` tensors
-        `[batch, words, size]` are read beside it."""
-        encoded = []
-        for words, (vectors, output_mix) in zip(texts, self.read(texts), strict=True):
-            vectors = torch.cat((vectors, *extra), dim=2) if extra else vectors
-            encoded.append(vectors if self.encoder is None else self.encoder(vectors, words.mask, output_mix))
-        return encoded
+    def encode(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None) -> Tensor:
+        """The encoded words `[batch, words, sum(sizes)]` of a text; without an encoder its vectors."""
+        return vectors if self.encoder is None else self.encoder(vectors, mask, output_mix)
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
@@ -319,87 +278,63 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """Copies pretrained vectors `[words, word_vectors_size]`, in the order of the tokenizer's `words`, into the
         embedding of words; unknown words get the mean of these vectors."""
         weight = self.head.word_vectors.weight
-        vectors = torch.as_tensor(vectors).to(weight)
-        weight[FIRST_VECTOR_ID:] = vectors
-        weight[UNKNOWN_ID] = vectors.mean(0)
+        weight[FIRST_VECTOR_ID:] = torch.as_tensor(vectors).to(weight)
+        weight[UNKNOWN_ID] = weight[FIRST_VECTOR_ID:].mean(0)
 
     @torch.compiler.disable  # it reads values, and the packing differs from batch to batch
     def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
         """Runs the biLM. Returns the words of the text, or of both texts, of each row; and the biLM's layers, each
-        `[batch, positions, 2P]`, if they are asked for.
+        `[batch, positions, 2P]`, if they are asked for. ([`hf_elmo.store_layers`] stores them.)
 
         Raises:
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
                 stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
         mask, boundaries = inputs.mask, inputs.boundaries
-        if self.reads_text_pairs:
-            require("special_tokens_mask", boundaries)
-        ids = None if self.head.word_vectors is None else require("word_vector_ids", inputs.word_vector_ids)
-        texts = self.split_texts(mask, boundaries)
-        layers, hidden_states, index_of = [], None, None
-        if inputs.bilm_layers is not None and self.config.use_elmo:
-            layers, index_of = self._stored_layers(inputs.bilm_layers, mask)
-        elif self.config.use_elmo:
-            packing = self.elmo.packing_type.of(torch.stack(texts))
-            layers, hidden_states = self._layers(inputs, packing, mask)
-            index_of = packing.index_of()
-        if boundaries is None:  # the unpadded ends of each row
+        if boundaries is None and not self.reads_text_pairs:  # the unpadded ends of each row
             position = mask.cumsum(1)
             boundaries = (position == 1) | (position == position[:, -1:])
+        texts = self._split_texts(mask, require("special_tokens_mask", boundaries))
+        layers, hidden_states, indices = [], None, mask
+        if self.config.use_elmo:
+            packing = Packing.of(torch.stack(texts))
+            layers, hidden_states = self._layers(inputs, packing)
+            indices = packing.pad(torch.arange(len(layers[0]), device=mask.device)[:, None])[:, :, 0]
         words = []
         for text in texts:
             places = text if self.reads_boundaries else text & ~boundaries
-            lengths = places.sum(1)
-            inside = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
-            indices = None if index_of is None else expand(index_of[places.flatten()], inside)
-            one = ElmoWords(places, inside, layers, indices)
-            one.word_vector_ids = None if ids is None else one.rows(ids)
-            words.append(one)
+            own_indices, inside = compact(indices, places)
+            ids = None if inputs.word_vector_ids is None else compact(inputs.word_vector_ids, places)[0]
+            words.append(ElmoWords(places, inside, layers, own_indices, ids))
         return words, hidden_states
 
-    def split_texts(self, mask: Tensor, boundaries: Tensor | None) -> list[Tensor]:
+    def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:
         """The positions of the text, or of the first and the second text, of each row, each `[batch, positions]`."""
-        if boundaries is None:
-            return [mask]
         number = ((boundaries & mask).cumsum(1) + 1) // 2  # each text has two boundaries
         expected, counts = 1 + self.reads_text_pairs, (number * mask).amax(1)
         if (counts > expected).any() or (self.reads_text_pairs and (counts < 2).any()):
-            raise ValueError(
-                f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers "
-                "read pairs if classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
-            )
+            readers = "question answering and, with classifier_text_pairs, classifiers read tokenizer(first, second)"
+            raise ValueError(f"each row must hold {expected} texts, but the rows hold {counts.tolist()}: {readers}.")
         return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]
 
-    def _layers(self, inputs: ElmoInputs, packing: Any, mask: Tensor) -> tuple[Sequence[Tensor], Any]:
+    def _layers(self, inputs: ElmoInputs, packing: Packing) -> tuple[Sequence[Tensor], tuple[Tensor, ...] | None]:
         """The biLM's layers, packed, and padded if they are asked for."""
-        unpadded_mask(self.config, inputs.input_ids, mask, inputs.inputs_embeds)  # checks the shapes
+        stored = inputs.bilm_layers
+        if stored is not None:
+            if not stored.is_floating_point():
+                raise ValueError(f"bilm_layers have the dtype {stored.dtype}, not floats: use a collator of hf_elmo.")
+            self.require_frozen_bilm()
+            return packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1), None
+        unpadded_mask(self.config, inputs.input_ids, inputs.mask, inputs.inputs_embeds)  # checks the shapes
         vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
-        state = inputs.state and tuple(part.repeat(1, 1, packing.num_rows // len(mask), 1) for part in inputs.state)
+        state = inputs.state and tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in inputs.state)
         return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
-
-    def _stored_layers(self, layers: Tensor, mask: Tensor) -> tuple[Sequence[Tensor], Tensor]:
-        """The layers of the argument `bilm_layers`, and the index in them of each position of the flattened batch."""
-        if not layers.is_floating_point():
-            raise ValueError(f"bilm_layers have the dtype {layers.dtype}, not floats: use a collator of hf_elmo.")
-        self.require_frozen_bilm()
-        layers, inside = layers.to(self.get_input_embeddings().weight.dtype).flatten(0, 1), mask.flatten()
-        if self.config.scalar_mix_layer_norm:  # padding would be normalized, too
-            return layers[inside].unbind(1), inside.cumsum(0) - 1
-        return layers.unbind(1), torch.arange(len(layers), device=layers.device)
-
-    def bilm_layers(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
-    ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]`, which heads take in place of `input_ids`."""
-        inputs = ElmoInputs(input_ids, attention_mask, None, None, special_tokens_mask, output_hidden_states=True)
-        packing = self.elmo.packing_type.of(torch.stack(self.split_texts(inputs.mask, inputs.boundaries)))
-        return torch.stack(self._layers(inputs, packing, inputs.mask)[1], dim=2)
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""
-        parts = self.elmo.char_encoder, self.elmo.bilm
-        if any(weight.requires_grad for part in parts for weight in part.parameters()):
+        if any(
+            weight.requires_grad for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()
+        ):
             raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
 
     def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -408,17 +343,16 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         labels."""
         if not (self.training and self.config.scalar_mix_l2):
             return loss
-        share = 1.0
-        if num_items_in_batch is not None:
-            share = (labels != IGNORE_INDEX).sum() / count_labels(labels, num_items_in_batch)
+        count = count_labels(labels, num_items_in_batch)
+        share = 1.0 if num_items_in_batch is None else (labels != IGNORE_INDEX).sum() / count
         mixes = [mix for mix in (self.head.scalar_mix, self.head.output_mix) if mix is not None and mix.fixed is None]
         return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """The initial weights of the head; the biLM has its own ([`ElmoPreTrainedModel`])."""
-        if isinstance(module, ElmoWordVectors):  # Ma and Hovy 2016, section 3.1
-            bound = math.sqrt(3 / module.embedding_dim)
+        if module is self.head.word_vectors:  # Ma and Hovy 2016, section 3.1
+            bound = (3 / module.embedding_dim) ** 0.5
             vectors = torch.empty_like(module.weight).uniform_(-bound, bound)
             vectors[: BOUNDARY_ID + 1] = 0.0
             init.copy_(module.weight, vectors)

@@ -117,7 +117,7 @@ class ElmoQuestionAnsweringHead(ElmoHead):
     """Bidirectional attention flow with self-attention over the encoded words, and the scores of answers."""
 
     def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config, has_encoder=True)
+        super().__init__(config, lstm=ElmoBiLSTM)
         hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
         self.flow = ElmoAttentionFlow(sum(self.sizes), 2 * hidden, dropout)
         self.self_attention = ElmoSelfAttention(2 * hidden, hidden, dropout)
@@ -126,7 +126,7 @@ class ElmoQuestionAnsweringHead(ElmoHead):
     def forward(self, texts: Sequence[ElmoWords]) -> tuple[Tensor, Tensor, Tensor | None]:
         """The words of questions and of passages to scores of the passage's words as start and as end, each `[batch,
         words]`, and of no answer, `[batch]`."""
-        question, passage = self.encode(texts)
+        question, passage = (self.encode(*text) for text in self.embed(texts))
         question_mask, mask = (words.mask for words in texts)
         return self.span(self.self_attention(self.flow(passage, mask, question, question_mask), mask), mask)
 
@@ -193,8 +193,8 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
         words, hidden_states = self.read_words(inputs)
         start, end, no_answer = self.qa_outputs(words)
         passage, mask = words[1], inputs.mask

@@ -12,19 +12,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import Packing, State, refuse_unknown
-from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, count_labels, require
+from .modeling_elmo import Packing, State, compact, expand, refuse_unknown
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, count_labels, require
 from .pipeline_elmo import ElmoTokenClassificationPipeline
 
-PIPELINE = {
-    "impl": f"pipeline_elmo.{ElmoTokenClassificationPipeline.__name__}",
-    "pt": ["AutoModelForTokenClassification"],
-}
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
-# For each scheme, prefixes that continue a chunk of the same type, that begin a chunk, that cannot end a chunk.
-_CONTINUES = {"IOB1": "IB", "IOB2": "I", "BIOES": "IE"}
-_BEGINS = {"IOB1": "I", "IOB2": "B", "BIOES": "BS"}
-_OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
+# For each scheme, its prefixes, and those of them that only follow B or I of the same type.
+SCHEMES = {"IOB1": ("IB", "B"), "IOB2": ("BI", "I"), "BIOES": ("BIES", "IE")}
 
 
 def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool], list[list[bool]], list[bool]]:
@@ -38,20 +32,20 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
     Raises:
         ValueError: a label has a prefix that the scheme does not have. (The label would never be predicted.)
     """
-    prefixes = {"O", *_BEGINS[scheme], *_CONTINUES[scheme]}
-    parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
+    prefixes, following = SCHEMES[scheme]
+    parts, outside = [label.partition("-")[::2] for label in labels], ("O", "")
     for label, (prefix, _) in zip(labels, parts, strict=True):
-        if prefix not in prefixes:
-            raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has only {sorted(prefixes)}.")
+        if prefix not in ("O", *prefixes):
+            raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has only O and {list(prefixes)}.")
 
     def may_follow(before: tuple[str, str], after: tuple[str, str]) -> bool:
-        in_chunk = before[0] not in ("O", "E", "S") and before[1] == after[1]
-        if before[0] in _OPEN[scheme]:
-            return in_chunk and after[0] in _CONTINUES[scheme]
-        return after[0] == "O" or after[0] in _BEGINS[scheme] or (in_chunk and after[0] in _CONTINUES[scheme])
+        in_chunk = before[0] in ("B", "I")
+        if after[0] in following:
+            return in_chunk and before[1] == after[1]
+        return scheme != "BIOES" or not in_chunk  # E ends a chunk
 
-    starts = [may_follow(("O", ""), after) for after in parts]
-    ends = [prefix not in _OPEN[scheme] for prefix, _ in parts]
+    starts = [may_follow(outside, after) for after in parts]
+    ends = [may_follow(before, outside) for before in parts]
     return starts, [[may_follow(before, after) for after in parts] for before in parts], ends
 
 
@@ -74,9 +68,7 @@ class ElmoCRF(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(shape)) if learned else None)
         self.allowed = allowed
 
-    def forward(
-        self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
-    ) -> Tensor:
+    def forward(self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, marginals: bool = False) -> Tensor:
         """Calls `log_likelihood` with `labels`, else `marginals` or `decode`. (Only calls of a module run hooks.)"""
         if labels is not None:
             return self.log_likelihood(emissions, mask, labels)
@@ -168,15 +160,15 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
 
     def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
         """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
-        *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
+        inputs = nn.functional.linear(words, self.weight_ih, self.bias)
+        gates, highway = inputs.split((5 * self.hidden_size, self.hidden_size), dim=1)
         # Under autocast, products have autocast's dtype, but the cell, a sum over words, has the dtype of the weights.
         hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
         cell = self.bias.new_zeros(hidden.shape)
         dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
         weight_hh = self.weight_hh.T.to(hidden)
-        steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
         outputs = []
-        for step_gates, step_highway in steps:
+        for step_gates, step_highway in zip(gates.split(batch_sizes), highway.split(batch_sizes), strict=True):
             size = len(step_highway)  # rows that have ended are the last ones
             i, f, g, o, r = torch.addmm(step_gates, hidden[:size], weight_hh).chunk(5, dim=1)
             cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
@@ -205,10 +197,9 @@ class ElmoAlternatingLSTM(nn.Module):
         if not packing.batch_sizes:
             return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
         words = self.dropout(packing.pack(vectors))
-        for index, layer in enumerate(self.layers):
-            words = words if index == 0 else words.index_select(0, packing.reverse)
-            words = layer(words, packing.batch_sizes)
-        return packing.pad(words if len(self.layers) % 2 else words.index_select(0, packing.reverse))
+        for layer in self.layers:
+            words = layer(words, packing.batch_sizes).index_select(0, packing.reverse)
+        return packing.pad(words.index_select(0, packing.reverse) if len(self.layers) % 2 else words)
 
 
 class ElmoTaggingHead(ElmoHead):
@@ -216,13 +207,11 @@ class ElmoTaggingHead(ElmoHead):
     tagging scheme."""
 
     def __init__(self, config: ElmoConfig) -> None:
-        lstm = ElmoBiLSTM
-        if config.encoder_type == "alternating":
-            lstm = partial(ElmoAlternatingLSTM, recurrent_dropout=config.encoder_recurrent_dropout)
-        super().__init__(config, config.tagging_indicator_size or 0, lstm=lstm)
-        self.indicator = nn.Embedding(2, config.tagging_indicator_size) if config.tagging_indicator_size else None
-        self.out_proj = nn.Linear(sum(self.sizes), config.num_labels)
-        self.crf, scheme = None, config.tagging_scheme
+        lstm = partial(ElmoAlternatingLSTM, recurrent_dropout=config.encoder_recurrent_dropout)
+        indicator_size, scheme = config.tagging_indicator_size or 0, config.tagging_scheme
+        super().__init__(config, indicator_size, lstm if config.encoder_type == "alternating" else None)
+        self.indicator = nn.Embedding(2, indicator_size) if indicator_size else None
+        self.out_proj, self.crf = nn.Linear(sum(self.sizes), config.num_labels), None
         if config.tagging_crf or scheme is not None:
             names = [config.id2label[label] for label in range(config.num_labels)]
             allowed = None if scheme is None else allowed_transitions(names, scheme)
@@ -230,11 +219,11 @@ class ElmoTaggingHead(ElmoHead):
 
     def forward(self, words: ElmoWords, token_type_ids: Tensor | None = None) -> Tensor:
         """The words of each row to scores of their labels, `[batch, words, num_labels]`, before a CRF."""
-        extra = []
+        ((vectors, mask, output_mix),) = self.embed([words])
         if self.indicator is not None:
-            extra = [self.indicator(words.rows(require("token_type_ids", token_type_ids)))]
-        (encoded,) = self.encode([words], extra)
-        return self.out_proj(self.dropout(encoded))
+            types, _ = compact(require("token_type_ids", token_type_ids), words.places)
+            vectors = torch.cat((vectors, self.indicator(types)), dim=2)
+        return self.out_proj(self.dropout(self.encode(vectors, mask, output_mix)))
 
 
 class ElmoForTokenClassification(ElmoTaskModel):
@@ -256,12 +245,13 @@ class ElmoForTokenClassification(ElmoTaskModel):
     _auto_class = "AutoModelForTokenClassification"
     encoder_types = (None, "bilstm", "alternating")
     # In config.json, for code that is loaded from a checkpoint.
-    custom_pipelines: ClassVar = {"token-classification": PIPELINE, "ner": PIPELINE}
+    _pipeline: ClassVar = {"impl": f"pipeline_elmo.{ElmoTokenClassificationPipeline.__name__}", "pt": [_auto_class]}
+    custom_pipelines: ClassVar = {"token-classification": _pipeline, "ner": _pipeline}
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.classifier = ElmoTaggingHead(config)
-        self.loss_function = token_classification_loss
+        self.loss_type = "ForTokenClassification"
         self.post_init()
 
     @can_return_tuple
@@ -295,21 +285,21 @@ class ElmoForTokenClassification(ElmoTaskModel):
                 allow after the label of the preceding word; or as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
+        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
         (words,), hidden_states = self.read_words(inputs)
         scores = self.classifier(words, token_type_ids)
-        logits, crf = words.put_back(scores), self.classifier.crf
+        logits, crf = expand(scores[words.mask], words.places), self.classifier.crf
         loss = tags = None
         if labels is not None:
-            word_labels = self._labels_of_words(labels, words)
+            word_labels, count = self._labels_of_words(labels, words), count_labels(labels, num_items_in_batch)
             if self.config.tagging_crf:
-                loss = -crf(scores, words.mask, word_labels).sum() / count_labels(labels, num_items_in_batch)
-            else:
-                loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+                loss = -crf(scores, words.mask, word_labels).sum() / count
+            else:  # transformers divides the sum of the losses by the count
+                loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
             loss = self.regularize(loss, labels, num_items_in_batch)
         if crf is not None and not self.training:
-            tags = words.put_back(crf(scores, words.mask)).masked_fill(~words.places, IGNORE_INDEX)
+            tags = expand(crf(scores, words.mask)[words.mask], words.places).masked_fill(~words.places, IGNORE_INDEX)
         return ElmoTokenClassifierOutput(loss, logits, tags, hidden_states)
 
     @torch.compiler.disable  # it reads values
@@ -318,7 +308,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         and for labels that the tagging scheme does not allow after the label before."""
         if ((labels != IGNORE_INDEX) & ~words.places).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
-        labels, crf = words.rows(labels).masked_fill(~words.mask, IGNORE_INDEX), self.classifier.crf
+        labels, crf = compact(labels, words.places)[0].masked_fill(~words.mask, IGNORE_INDEX), self.classifier.crf
         if crf is not None and crf.allowed is not None:
             may_follow = torch.tensor(crf.allowed[1], device=labels.device)
             before, after = labels[:, :-1], labels[:, 1:]
@@ -342,14 +332,3 @@ class ElmoForTokenClassification(ElmoTaskModel):
             init.copy_(module.bias, bias)
         else:
             super()._init_weights(module)
-
-
-def token_classification_loss(
-    logits: Tensor, labels: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None
-) -> Tensor:
-    """The mean cross-entropy of the labels `[batch, positions]` that are not -100, with `logits` of the shape `[batch,
-    positions, num_labels]`: as in transformers, but zero without any label."""
-    known = labels != IGNORE_INDEX
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    total = nn.functional.cross_entropy(logits[known].to(wide), labels[known], reduction="sum")
-    return total / count_labels(labels, num_items_in_batch)

@@ -15,6 +15,7 @@ from hf_elmo import (
     ElmoTokenizer,
     encode_document,
 )
+from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests.factories import SENTENCES, TINY, random_labels, random_model
 
@@ -138,6 +139,7 @@ def without_labels(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def stored(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The batch with the layers of the biLM in place of `input_ids`."""
     marker = batch["input_ids"][:, :, 1]
-    layers = model.bilm_layers(batch["input_ids"], batch["attention_mask"]).detach()
+    inputs = ElmoInputs(batch["input_ids"], batch["attention_mask"], output_hidden_states=True)
+    layers = torch.stack(model.read_words(inputs)[1], dim=2).detach()
     others = {name: value for name, value in batch.items() if name != "input_ids"}
     return {**others, "bilm_layers": layers, "special_tokens_mask": ((marker == 257) | (marker == 258)).long()}

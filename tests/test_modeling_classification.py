@@ -100,11 +100,11 @@ def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:
 def test_labels_are_not_rounded_to_the_type_of_the_logits(dtype: torch.dtype) -> None:
     config = small_config(num_labels=1, problem_type="regression")
     logits = torch.full((64, 1), 256.0, dtype=dtype, requires_grad=True)
-    loss = sequence_classification_loss(torch.full((64,), 257.0), logits, config)
+    loss = sequence_classification_loss(logits, torch.full((64,), 257.0), config)
     loss.backward()
     assert loss.item() == 1.0
     assert (logits.grad == -2 / 64).all()
-    far = sequence_classification_loss(torch.full((64,), 216.0), logits, config)  # a sum of 102,400
+    far = sequence_classification_loss(logits, torch.full((64,), 216.0), config)  # a sum of 102,400
     assert far.item() == 1600.0
 
 

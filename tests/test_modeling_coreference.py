@@ -46,8 +46,9 @@ class Slow:
         for sentence in document:  # each alone
             inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
             words, _ = model.read_words(ElmoInputs(**inputs))
-            vectors.append(model.classifier.read(words)[0][0][0])
-            encoded.append(model.classifier.encode(words)[0][0])
+            (text,) = model.classifier.embed(words)
+            vectors.append(text[0][0])
+            encoded.append(model.classifier.encode(*text)[0])
         self.x, self.h = torch.cat(vectors), torch.cat(encoded)
         self.sentence = [i for i, sentence in enumerate(document) for _ in sentence]
         self.speaker = [SPEAKERS[number][i] for i in self.sentence]

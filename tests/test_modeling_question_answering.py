@@ -82,14 +82,13 @@ def test_the_network_is_that_of_the_papers(batch: dict, head: str) -> None:
     model = make(head).double()
     output, lowest = model(**batch, output_hidden_states=True), torch.finfo(torch.float64).min
     both_texts, _ = model.read_words(ElmoInputs(**without_labels(batch)))
-    read = model.qa_outputs.read(both_texts)
+    embedded = model.qa_outputs.embed(both_texts)
     losses, no_answer_losses = [], []
     for row, (a, b) in enumerate(zip(STARTS.tolist(), ENDS.tolist(), strict=True)):
         texts = []
-        for own, (vectors, mix) in zip(both_texts, read, strict=True):
-            here = own.mask[row]
-            text = plain_bilstm(model.qa_outputs.encoder.bilstm, vectors[row, here])
-            texts.append(text if mix is None else torch.cat((text, mix[row, here]), dim=1))
+        for vectors, mask, mix in embedded:
+            text = plain_bilstm(model.qa_outputs.encoder.bilstm, vectors[row, mask[row]])
+            texts.append(text if mix is None else torch.cat((text, mix[row, mask[row]]), dim=1))
         question, passage = texts
         passage = plain_self_attention(model, plain_flow(model, passage, question))
         start, end, no_answer = plain_scores(model, passage)

@@ -16,6 +16,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoTokenizer,
 )
+from hf_elmo.modeling_elmo import compact
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests.factories import SENTENCES, small_model
 from tests.heads import (
@@ -258,8 +259,8 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
     model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how)
     assert not any(report.values())
     (words,), layers = model.read_words(ElmoInputs(**inputs, output_hidden_states=True))
-    ((vectors, output_mix),) = model.classifier.read([words])
-    torch.testing.assert_close(vectors, words.rows(layers[1]))
+    ((vectors, _, output_mix),) = model.classifier.embed([words])
+    torch.testing.assert_close(vectors, compact(layers[1], words.places)[0])
     torch.testing.assert_close(output_mix, vectors)
 
 

@@ -16,7 +16,7 @@ from transformers import BatchEncoding, DataCollatorWithPadding
 
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint
-from ..modeling_heads_elmo import ElmoTaskModel
+from ..modeling_heads_elmo import ElmoInputs, ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
 from ..utils.extras import extra_needed
@@ -107,7 +107,8 @@ def _compute(
     stored: list[Any] = [None] * len(rows)
     for batch in batches(lengths, batch_tokens):
         input_ids = pad_sequence([torch.from_numpy(rows[index]) for index in batch], batch_first=True)
-        layers = model.bilm_layers(input_ids.to(model.device))
+        inputs = ElmoInputs(input_ids.to(model.device), output_hidden_states=True)
+        layers = torch.stack(model.read_words(inputs)[1], dim=2)
         values = layers.to(getattr(torch, dtype)).cpu()
         if dtype == "float16" and not values.isfinite().all() and layers.isfinite().all():
             raise ValueError("a layer has values over 65504, which dtype='float16' cannot hold: use dtype='bfloat16'.")

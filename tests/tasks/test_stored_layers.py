@@ -15,6 +15,7 @@ from hf_elmo import (
     TaggingCollator,
     store_layers,
 )
+from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.tokenization_elmo import CharacterVocabulary
 from tests.factories import small_model
 
@@ -93,7 +94,8 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_tokens=8)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     for row, own in zip(rows, stored, strict=True):
-        expected = model.bilm_layers(torch.tensor([row["input_ids"]]))[0].detach()
+        inputs = ElmoInputs(torch.tensor([row["input_ids"]]), output_hidden_states=True)
+        expected = torch.stack(model.read_words(inputs)[1], dim=2)[0].detach()
         torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
         assert np.array_equal(own["labels"], row["labels"])
         assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
