@@ -139,7 +139,7 @@ class Packing:
     rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
     shape: tuple[int, int]  # (batch, positions)
     num_rows: int  # the number of rows, with those that have no tokens
-    in_order: bool = False  # whether `rows` lists all rows in their original order
+    in_order: bool  # whether `rows` lists all rows in their original order
 
     @classmethod
     @torch.compiler.disable  # the number of tokens depends on the values of the mask
@@ -150,22 +150,18 @@ class Packing:
         lengths = mask.sum(1).cpu()
         rows = lengths.sort(descending=True, stable=True).indices
         rows = rows[lengths[rows] > 0]
-        batch_sizes, *indices = _time_major(lengths[rows])
-        in_order = torch.equal(rows, torch.arange(len(mask)))
+        in_order, lengths = torch.equal(rows, torch.arange(len(mask))), lengths[rows]
+        inside = torch.arange(max(lengths.tolist(), default=0))[:, None] < lengths  # [steps, rows]
+        step, row = inside.nonzero(as_tuple=True)
+        batch_sizes = inside.sum(1)
+        first = batch_sizes.cumsum(0) - batch_sizes  # the index of each step's first token
         # A copy to a GPU waits for the GPU, so there is one for all indices.
-        indices = [rows, *indices]
+        indices = rows, row, step, first[lengths[row] - 1 - step] + row
         rows, row, step, reverse = torch.cat(indices).to(mask.device).split([len(index) for index in indices])
         # [rows, positions]: the indices of each row's tokens in the flattened batch, then the indices of padding.
         places = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
-        return cls(places[row, step] % math.prod(shape), reverse, batch_sizes, rows, shape, len(mask), in_order)
-
-    @classmethod
-    def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
-        """The packing of right-padded rows of these lengths, which are positive and in descending order."""
-        batch_sizes, row, step, reverse = _time_major(torch.tensor(lengths))
-        positions, rows, shape = row * lengths[0] + step, torch.arange(len(lengths)), (len(lengths), lengths[0])
-        tensors = positions.to(device), reverse.to(device), batch_sizes, rows.to(device)
-        return cls(*tensors, shape, len(lengths), in_order=True)
+        positions = places[row, step] % math.prod(shape)
+        return cls(positions, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
 
     def index_of(self) -> Tensor:
         """The index of each position of the flattened batch `[batch * positions]` in the packed one; 0 at padding."""
@@ -186,15 +182,6 @@ class Packing:
         """`[packed, size]` to `[batch, positions, size]`, zeros at padding."""
         padded = packed.new_zeros(math.prod(self.shape), packed.shape[1])
         return padded.index_copy_(0, self.positions, packed).view(*self.shape, packed.shape[1])
-
-
-def _time_major(lengths: Tensor) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """For rows of descending `lengths`: `batch_sizes`, and the row, step and `reverse` of each packed token."""
-    inside = torch.arange(max(lengths.tolist(), default=0))[:, None] < lengths
-    step, row = inside.nonzero(as_tuple=True)
-    batch_sizes = inside.sum(1)
-    first = batch_sizes.cumsum(0) - batch_sizes
-    return batch_sizes.tolist(), row, step, first[lengths[row] - 1 - step] + row
 
 
 class LstmWeights(NamedTuple):

@@ -22,10 +22,6 @@ every_class = pytest.mark.parametrize("name", ["no head", "pooled", "language mo
 ROUNDING = {"atol": 1e-5, "rtol": 0}
 
 
-def base_of(model: PreTrainedModel) -> ElmoModel:
-    return getattr(model, "elmo", model)
-
-
 @torch.no_grad()
 def run(model: PreTrainedModel, inputs: dict) -> dict[str, Tensor]:
     """Every tensor of the output, layers included."""
@@ -92,12 +88,12 @@ def test_a_bilm_gets_a_head_and_loses_it(tmp_path: Path, name: str) -> None:
 def test_the_input_embeddings_are_the_characters(inputs: dict, name: str) -> None:
     model = make(name)
     before, embedding = run(model, inputs), model.get_input_embeddings()
-    assert embedding is base_of(model).char_encoder.embedding
+    assert embedding is model.base_model.char_encoder.embedding
     assert model.resize_token_embeddings(300) is embedding
     assert (embedding.num_embeddings, model.config.char_vocab_size) == (262, 262)
     new = nn.Embedding(262, 5, padding_idx=0)
     model.set_input_embeddings(new)
-    assert model.get_input_embeddings() is base_of(model).char_encoder.embedding is new
+    assert model.get_input_embeddings() is model.base_model.char_encoder.embedding is new
     assert not torch.equal(run(model, inputs)["layer 0"], before["layer 0"])
 
 
@@ -123,7 +119,7 @@ def test_hidden_states_are_returned_when_asked_for(tokenizer: ElmoTokenizer, nam
 @every_class
 def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs: dict, name: str) -> None:
     model = make(name).double()
-    vectors, expected = base_of(model).char_encoder(inputs["input_ids"]), run(model, inputs)
+    vectors, expected = model.base_model.char_encoder(inputs["input_ids"]), run(model, inputs)
     given = {"inputs_embeds": vectors, "attention_mask": inputs["attention_mask"]}
     assert_same_outputs(run(model, given), expected)
     assert_same_outputs(run(model, {"input_ids": inputs["input_ids"]}), expected, atol=0, rtol=0)
@@ -183,30 +179,22 @@ def test_gradients_reach_every_parameter_but_the_padding_character(tokenizer: El
     assert not model.get_input_embeddings().weight.grad[0].any()
 
 
-def checkpointed(model: PreTrainedModel, **how: object) -> PreTrainedModel:
-    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)(how)
-    return model
+TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
+WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
+CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]
+CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0)]
 
 
-@pytest.mark.parametrize("name", ["no head", "pooled", "language models", "roles"])
-@pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
-def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, reentrant: bool) -> None:
-    model = make(name, freeze_bilm=False, hidden_dropout=0.3, encoder_recurrent_dropout=0.2).double().train()
-    batch = batch_of(tokenizer, name)
+@pytest.mark.parametrize(("name", "fields", "reentrant"), CHECKPOINTED)
+def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dict, reentrant: int) -> None:
+    model = make(name, **fields).double().train()
+    batch = batch_of(tokenizer, name, words=not model.config.use_elmo)
     expected, memory = gradients_of(model, batch)
-    found, smaller_memory = gradients_of(checkpointed(model, use_reentrant=reentrant), batch)
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": bool(reentrant)})
+    found, smaller_memory = gradients_of(model, batch)
     assert_same_outputs(found, expected)
-    assert smaller_memory < 0.7 * memory
-
-
-@pytest.mark.parametrize("name", ["crf", "resolver"])
-def test_gradient_checkpointing_of_a_head_without_elmo(tokenizer: ElmoTokenizer, name: str) -> None:
-    model, batch = (
-        make(name, **heads.VECTORS, use_elmo=False, **NO_DROPOUT).train(),
-        batch_of(tokenizer, name, words=True),
-    )
-    expected, _ = gradients_of(model, batch)
-    assert_same_outputs(gradients_of(checkpointed(model), batch)[0], expected)
+    assert smaller_memory < 0.7 * memory or not model.config.use_elmo
 
 
 # -- modules may be changed --------------------------------------------------------------------------------------------

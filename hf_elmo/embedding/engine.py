@@ -278,7 +278,7 @@ class CorpusEncoder:
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
         """All layers of whole rows, `[layers, words, 2P]`, the rows concatenated, boundaries included."""
         ids, indices = self._distinct_words(words, [(0, length) for length in lengths])
-        packing = Packing.of_lengths(lengths, ids.device)
+        packing = _packing_of(lengths, ids.device)
         order = _row_by_row(packing)
         # The indices of the words in the order in which each direction reads them.
         read = torch.empty_like(order).scatter_(1, order, indices.expand_as(order))
@@ -375,7 +375,7 @@ class CorpusEncoder:
         """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated); the last state."""
         ids, indices = self._distinct_words(words, spans)
         vectors = self.model.char_encoder(ids)
-        packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
+        packing = _packing_of([end - begin for begin, end in spans], vectors.device)
         order = _row_by_row(packing)[direction]
         inputs = vectors.index_select(0, torch.empty_like(indices).index_copy_(0, order, indices))
         if state is None:
@@ -385,6 +385,11 @@ class CorpusEncoder:
         layers = torch.stack([vectors[indices], *(output[0, order] for output in outputs)])
         values = self._chosen(layers, [len(indices)]).transpose(0, 1)
         return values.float().contiguous().cpu().numpy(), state
+
+
+def _packing_of(lengths: list[int], device: torch.device) -> Packing:
+    """The packing of right-padded rows of these lengths."""
+    return Packing.of(torch.arange(lengths[0], device=device) < torch.tensor(lengths, device=device)[:, None])
 
 
 def _row_by_row(packing: Packing) -> Tensor:
