@@ -14,13 +14,10 @@ Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
 
 
 class Speller:
-    """
-    Computes the character ids of the tokens of a list, of each distinct token only once.
+    """Computes the character ids of the tokens of a list, as `tokenizer` determines them.
 
-    Args:
-        tokenizer: the tokenizer that determines the character ids.
-        boundary_words: whether the words `<S>` and `</S>` of a text are sentence boundaries (as for a tokenizer
-            with `split_special_tokens=False`) instead of ordinary words.
+    With `boundary_words`, the words `<S>` and `</S>` of a text are sentence boundaries (as for a tokenizer with
+    `split_special_tokens=False`) instead of ordinary words.
     """
 
     def __init__(self, tokenizer: ElmoTokenizer, boundary_words: bool = False) -> None:
@@ -31,12 +28,7 @@ class Speller:
         self._boundary_words = dict(zip(boundaries, self._special_rows, strict=False)) if boundary_words else {}
 
     def distinct(self, tokens: Sequence[Token]) -> tuple[np.ndarray, list[int]]:
-        """
-        The character ids of the distinct tokens.
-
-        Returns:
-            The ids `[distinct, characters]` int64, and for each of `tokens` the index of its row.
-        """
+        """The ids of the distinct tokens, `[distinct, characters]` int64, and the index of the row of each token."""
         seen = dict.fromkeys(tokens)
         special = [token for token in (BEGIN, END, PADDING) if token in seen]
         words = [token for token in seen if isinstance(token, str)]

@@ -1,13 +1,13 @@
 """Reading text: the lines, sentences and rows of files.
 
 fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
-Names that end in `.gz`, `.bz2`, `.xz` or `.zst` are compressed files. pyarrow reads CSV, TSV and Parquet. Only one
-block of a file is in memory at a time.
+Names that end in `.gz`, `.bz2`, `.xz` or `.zst` are compressed files. Only one block of a file is in memory at a time.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import os
 import re
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import groupby
+from itertools import chain, groupby
 from lzma import LZMAError
 from numbers import Integral
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,6 @@ from zlib import error as ZlibError
 
 import fsspec
 import pyarrow
-import pyarrow.csv
 import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -56,7 +55,7 @@ OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pt
     .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
-CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
+CSV_FIELD_CHARACTERS = 1 << 24  # the most in a field of a CSV, which a missing quote makes as long as the file
 
 
 def local_path(path: str | os.PathLike) -> Path:
@@ -76,8 +75,7 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     """
     filesystem, path = url_to_fs(os.fspath(pattern))
     if filesystem.isdir(path):
-        names = {file: PurePosixPath(file).relative_to(path).parts for file in filesystem.find(path)}
-        paths = [file for file in names if not any(name.startswith((".", "_")) for name in names[file])]
+        paths = [file for file in filesystem.find(path) if not re.search("/[._]", file.removeprefix(path))]
     elif filesystem.isfile(path):
         paths = [path]
     else:
@@ -110,16 +108,11 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
 
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
-    """The lines of a text file, each with its line break; a byte order mark at the beginning of UTF-8 is left out.
-
-    Args:
-        path: a path or an address; the file is decompressed as by [`open_file`].
-        encoding: the encoding of the text.
-        newline: as in `open`.
+    """The lines of a text file ([`open_file`]), each with its line break, which `newline` determines as in `open`; a
+    byte order mark at the beginning of UTF-8 is left out.
 
     Raises:
-        ValueError: the file has bytes that are invalid in the encoding; the message has the number of the line. Or it
-            is compressed and incomplete.
+        ValueError: the file has bytes that are invalid in the encoding; the message has the number of the line.
     """
     codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     lines_read = 0
@@ -129,9 +122,9 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
                 lines_read += 1
                 yield line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
-        line_number = lines_read + error.object[: error.start].count(b"\n") + 1
-        place = f"{path}, line {line_number}"
-        raise ValueError(f"{place}: not valid {encoding} ({error.reason}): pass its encoding=") from error
+        line = lines_read + error.object[: error.start].count(b"\n") + 1
+        message = f"{path}, line {line}: not valid {encoding} ({error.reason}): pass its encoding="
+        raise ValueError(message) from error
 
 
 def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[tuple[str, list[str]]]:
@@ -204,17 +197,14 @@ class NamedRow(list):
 class RowSource:
     """The rows of a file. It can be iterated repeatedly, each time from the beginning.
 
-    A row is a `str` (text to be split into words), a `list[str]` (words; in FASTA, a [`NamedRow`]), or with
-    `text_pair_column` a tuple of a text and its pair.
+    A row is a `str` (text to be split into words) or a `list[str]` (words; in FASTA, a [`NamedRow`] of upper-case
+    letters), or with other columns a tuple. Blank lines of text and TSV files are rows; in TSV, quotes are ordinary.
 
     Args:
         path: a path or an address.
-        file_format: `"text"` (each line is a row), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters),
-            `"parquet"`, `"fasta"` (each letter, in upper case, is a word) or `"conll"` (each sentence is a row, a list
-            of words); by default the ending decides. Blank lines of text and TSV files are rows.
+        file_format: one of `ENDINGS`; by default the ending decides.
         text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header, or of
-            the words of CoNLL ([`hf_elmo.read_conll`]). By default the first of `text`, `sentence`, `words` and
-            `tokens` that exists, or else the only column.
+            the words of CoNLL ([`hf_elmo.read_conll`]). By default one of `DEFAULT_COLUMNS`, or else the only column.
         encoding: the encoding of the file, unless it is Parquet.
         text_pair_column: the column or key of each text's pair, which is another text or a whole number.
         further_columns: columns or keys whose values follow in a row's tuple as they are, `None` for a column `None`.
@@ -251,44 +241,44 @@ class RowSource:
         return self.file_format or ("conll" if "conll" in self.ending else FORMATS.get(self.ending, "text"))
 
     def __iter__(self) -> Iterator[Row | Pair]:
-        for row, values in enumerate(self.values()):
+        for row, (text, *others) in enumerate(self.values()):
             where = f"{self.path}, row {row} (from 0)"
-            if self.further_columns:
-                text, *further = values
-                given = iter(further)
+            if self.text_pair_column is not None:
+                yield check_pair((text, *others), where)
+            elif self.further_columns:
+                given = iter(others)
                 yield check_row(text, where), *(name and next(given) for name in self.further_columns)
             else:
-                yield check_row(values[0], where) if len(values) == 1 else check_pair(values, where)
+                yield check_row(text, where)
 
     def values(self) -> Iterator[tuple]:
-        """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
+        """Each row as a tuple: the values of the columns of the text, its pair and further columns; not checked yet."""
         if "://" not in str(self.path) and not os.path.exists(self.path):
             error = FileNotFoundError(f"there is no file {str(self.path)!r:.80}")
             error.add_note("For texts, pass a list of them.")
             raise error
-        columns = self.text_column, self.text_pair_column, *self.further_columns
-        if self.resolved_format == "conll" and isinstance(self.text_column, int):
-            columns = columns[1:]
-        if self.resolved_format in ("text", "fasta", "conll") and set(columns) != {None}:
-            raise ValueError(f"{self.path} is read as {self.resolved_format}, without named columns: pass input_format")
-        if self.resolved_format == "text":
-            for line in read_lines(self.path, self.encoding):
-                if line.startswith("-DOCSTART-") and self.file_format is None:
-                    raise ValueError(f"{self.path} is a file of CoNLL: pass input_format='conll' (or 'text')")
-                yield (line.rstrip("\n"),)
-        elif self.resolved_format == "fasta":
-            yield from ((sequence,) for sequence in self._sequences())
-        elif self.resolved_format == "conll":
-            for sentence in read_sentences(self.path, self.text_column, encoding=self.encoding):
-                yield ([word for (word,) in sentence],)
-        elif self.resolved_format == "jsonl":
+        kind = self.resolved_format
+        if kind == "jsonl":
             yield from self._json_values()
+        elif kind == "parquet":
+            yield from self._parquet_values()
+        elif kind in ("csv", "tsv"):
+            yield from self._csv_values(is_tsv=kind == "tsv")
         else:
-            try:
-                for batch in self._batches():
-                    yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            except pyarrow.ArrowInvalid as error:
-                raise ValueError(f"{self.path}: {error}") from error
+            word_column = self.text_column if kind == "conll" and isinstance(self.text_column, int) else None
+            if {self.text_column, self.text_pair_column, *self.further_columns} - {None, word_column}:
+                raise ValueError(f"{self.path} is read as {kind}, without named columns: pass input_format")
+            if kind == "conll":
+                sentences = read_sentences(self.path, word_column, encoding=self.encoding)
+                yield from (([word for (word,) in sentence],) for sentence in sentences)
+            else:
+                yield from ((row,) for row in (self._sequences() if kind == "fasta" else self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        for line in read_lines(self.path, self.encoding):
+            if line.startswith("-DOCSTART-") and self.file_format is None:
+                raise ValueError(f"{self.path} is a file of CoNLL: pass input_format='conll' (or 'text')")
+            yield line.rstrip("\n")
 
     def _sequences(self) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
@@ -326,58 +316,42 @@ class RowSource:
                 raise ValueError(f"{self.path} holds a JSON list: save it as .jsonl, with one row per line")
             yield (value,)
 
-    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """The columns of the text and of its pair, in batches of rows."""
-        if self.resolved_format == "parquet":
-            with open_file(self.path) as file:
-                table = pyarrow.parquet.ParquetFile(file)
-                columns = self._columns(table.schema_arrow.names)
-                for batch in table.iter_batches(1024, columns=columns):
-                    yield batch.select(columns)
-            return
+    def _parquet_values(self) -> Iterator[tuple]:
         with open_file(self.path) as file:
-            columns = self._columns(self._open_csv(file).schema.names)
-        with open_file(self.path) as file:
-            types = dict.fromkeys(columns, pyarrow.string())
-            for batch in self._open_csv(file, include_columns=columns, column_types=types):
-                yield batch.select(columns)
+            table = pyarrow.parquet.ParquetFile(file)
+            columns = self._columns(table.schema_arrow.names)
+            for batch in table.iter_batches(1024, columns=columns):
+                yield from zip(*(batch[column].to_pylist() for column in columns), strict=True)
 
-    def _open_csv(self, file: IO[bytes], **conversion: Any) -> pyarrow.csv.CSVStreamingReader:
-        is_tsv = self.resolved_format == "tsv"
-        return pyarrow.csv.open_csv(
-            pyarrow.PythonFile(file, "r"),  # does not close the file
-            pyarrow.csv.ReadOptions(
-                use_threads=False,  # so that error messages have the number of the row
-                block_size=CSV_BLOCK_BYTES,
-                autogenerate_column_names=isinstance(self.text_column, int),
-                encoding=self.encoding,
-            ),
-            pyarrow.csv.ParseOptions(
-                delimiter="\t" if is_tsv else ",",
-                quote_char=False if is_tsv else '"',
-                newlines_in_values=not is_tsv,
-                ignore_empty_lines=not is_tsv,  # in a TSV of one column, empty lines are texts
-            ),
-            pyarrow.csv.ConvertOptions(**conversion),
-        )
+    def _csv_values(self, is_tsv: bool) -> Iterator[tuple]:
+        csv.field_size_limit(CSV_FIELD_CHARACTERS)
+        dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if is_tsv else {}
+        reader = csv.reader(read_lines(self.path, self.encoding, newline=""), **dialect)
+        first = next(reader, [])
+        has_header = not isinstance(self.text_column, int)
+        names = first if has_header else [str(column) for column in range(len(first))]
+        if self.text_column is None and len(names) == 1 and {" ", ";", "\t"}.intersection(names[0]):
+            name = repr(names[0])[:60]
+            raise ValueError(f"{self.path}: the only column is {name}: pass text_column, or separate by commas")
+        places = [names.index(name) for name in self._columns(names)]
+        try:
+            for row in reader if has_header else chain([first], reader):
+                if not row and not is_tsv:
+                    continue
+                row = row or [""] * len(names)  # an empty line of a TSV is a blank text
+                if len(row) != len(names):
+                    raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
+                yield tuple([row[place] for place in places])
+        except csv.Error as error:
+            raise ValueError(f"{self.path}, line {reader.line_num}: {error}") from error
 
     def _columns(self, names: list[str]) -> list[str]:
-        """The names of the text's column, of the pair's column if there is one, and of further columns."""
-        is_csv = self.resolved_format in ("csv", "tsv")
-        if is_csv and self.text_column is None and len(names) == 1 and {" ", ";", "\t"}.intersection(names[0]):
-            raise ValueError(
-                f"{self.path}: the only column is {names[0]!r:.60}: pass text_column, or separate by commas"
-            )
-        without_header = is_csv and isinstance(self.text_column, int)
-        text, pair = (
-            names[wanted] if without_header and wanted is not None else wanted
-            for wanted in (self.text_column, self.text_pair_column)
-        )
-        if pair is None:
-            further = [pick_column(names, name, str(self.path), "column") for name in self.further_columns if name]
-            return [pick_column([name for name in names if name not in further], text, str(self.path)), *further]
-        text = pick_column([name for name in names if name != str(pair)], text, str(self.path))
-        return [text, pick_column(names, pair, str(self.path), "text_pair_column")]
+        """The names of the columns of the text, of its pair if there is one, and of further columns."""
+        wanted = [(name, "column") for name in self.further_columns if name is not None]
+        if self.text_pair_column is not None:
+            wanted.insert(0, (self.text_pair_column, "text_pair_column"))
+        others = [pick_column(names, name, str(self.path), option) for name, option in wanted]
+        return [pick_column([name for name in names if name not in others], self.text_column, str(self.path)), *others]
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
