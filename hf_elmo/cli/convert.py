@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Dtype, Model, WordSplitting, app, argument, examples, flag, option
+from .options import Dtype, Model, WordSplitting, argument, command, flag, option
 
 
 def _list_models(wanted: bool) -> None:
@@ -16,14 +16,12 @@ def _list_models(wanted: bool) -> None:
         raise SystemExit(0)
 
 
-@app.command(
-    short_help="convert a published ELMo, in any of its formats, into a checkpoint",
-    epilog=examples(
-        "convert manylangs-pt elmo-pt",
-        "convert --model manylangs-pt 168.zip elmo-pt",
-        "convert options.json weights.hdf5 my-elmo",
-        "convert bilm-tf-folder my-elmo",
-    ),
+@command(
+    "convert a published ELMo, in any of its formats, into a checkpoint",
+    "convert manylangs-pt elmo-pt",
+    "convert --model manylangs-pt 168.zip elmo-pt",
+    "convert options.json weights.hdf5 my-elmo",
+    "convert bilm-tf-folder my-elmo",
 )
 def convert(
     paths: Annotated[
@@ -74,9 +72,10 @@ def convert(
     print(f"{written}: every tensor equals its source; word_splitting={splitting}; README.md shows how to use it")
 
 
-@app.command(
-    short_help="write a model as AllenNLP's files, or as ONNX",
-    epilog=examples("export allennlp-files --model my-elmo", "export elmo.onnx --model my-elmo --onnx"),
+@command(
+    "write a model as AllenNLP's files, or as ONNX",
+    "export allennlp-files --model my-elmo",
+    "export elmo.onnx --model my-elmo --onnx",
 )
 def export(
     out: Annotated[str, argument("OUT", "a new folder, or with --onnx a new file")],
@@ -98,9 +97,10 @@ def export(
         print(f"{export_allennlp(model, out)}: every tensor equals the model's")
 
 
-@app.command(
-    short_help="upload a checkpoint to the Hub",
-    epilog=examples("push my-elmo somebody/my-elmo --dry-run", "push my-elmo somebody/my-elmo --private"),
+@command(
+    "upload a checkpoint to the Hub",
+    "push my-elmo somebody/my-elmo --dry-run",
+    "push my-elmo somebody/my-elmo --private",
 )
 def push(
     out: Annotated[str, argument("FOLDER", "folder of the checkpoint")],

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import Dtype, LanguageModel, Model, Pretokenized, app, argument, examples, flag, option
+from .options import Dtype, LanguageModel, Model, Pretokenized, argument, command, flag, option
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 InputFormat = Annotated[
@@ -44,13 +44,11 @@ def resumable(folder: str) -> Iterator[None]:
         raise
 
 
-@app.command(
-    short_help="embed a corpus",
-    epilog=examples(
-        "embed sentences.txt vectors.safetensors",
-        "embed corpus.jsonl vectors.hdf5 --model my-elmo --text-column text --layers all",
-        "embed proteins.fasta vectors.npz --model seqvec --layers sum --pooling mean",
-    ),
+@command(
+    "embed a corpus",
+    "embed sentences.txt vectors.safetensors",
+    "embed corpus.jsonl vectors.hdf5 --model my-elmo --text-column text --layers all",
+    "embed proteins.fasta vectors.npz --model seqvec --layers sum --pooling mean",
 )
 def embed(
     inputs: Annotated[str, argument("INPUT", "file to read")],
@@ -62,9 +60,7 @@ def embed(
     output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="type of the vectors")] = "float32",
     device: Device = None,
     batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU 4096 to 16384]", min=1)] = None,
-    window: Annotated[
-        int | None, option("N", "tokens within which rows are sorted by length [16 batches]", min=1)
-    ] = None,
+    window: Annotated[int | None, option("N", "tokens that are sorted by length together [16 batches]", min=1)] = None,
     workers: Annotated[int, option("N", "processes, on GPUs one for each", min=1)] = 1,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
@@ -72,9 +68,7 @@ def embed(
     pretokenized: Pretokenized = False,
     overwrite: Overwrite = False,
     restart: Restart = False,
-    ignore_disk_space: Annotated[
-        bool, flag("--ignore-disk-space", "start even if the disk has too little space")
-    ] = False,
+    ignore_disk_space: Annotated[bool, flag("--ignore-disk-space", "start even if the disk is too full")] = False,
 ) -> None:
     """
     Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
@@ -90,15 +84,13 @@ def embed(
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
-@app.command(
-    short_help="run a fine-tuned model over a file",
-    epilog=examples(
-        "predict texts.txt labels.jsonl --model my-classifier",
-        "predict tokens.txt tags.tsv --model my-tagger --pretokenized",
-        "predict treebank.conllu tags.tsv --model my-tagger",
-        "predict documents.jsonl clusters.jsonl --model my-coreference",
-        "predict pairs.csv labels.tsv --model my-esim --text-column premise --text-pair-column hypothesis",
-    ),
+@command(
+    "run a fine-tuned model over a file",
+    "predict texts.txt labels.jsonl --model my-classifier",
+    "predict tokens.txt tags.tsv --model my-tagger --pretokenized",
+    "predict treebank.conllu tags.tsv --model my-tagger",
+    "predict documents.jsonl clusters.jsonl --model my-coreference",
+    "predict pairs.csv labels.tsv --model my-esim --text-column premise --text-pair-column hypothesis",
 )
 def predict(
     inputs: Annotated[str, argument("INPUT", "file to read, or - for standard input")],
@@ -114,12 +106,7 @@ def predict(
     overwrite: Overwrite = False,
     restart: Restart = False,
     text_pair_column: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "column or key of the second text: for a question its passage; for a tagger of semantic roles the "
-            "index of the predicate's word, from 0",
-        ),
+        str | None, option("NAME", "column or key of the second text: the passage, or a predicate's index from 0")
     ] = None,
     speakers_column: Annotated[str | None, option("NAME", "coreference: column or key of each line's speaker")] = None,
     genre_column: Annotated[str | None, option("NAME", "coreference: column or key of the genre's number")] = None,
@@ -141,12 +128,10 @@ def predict(
     print(f"{written.path}: {written.rows:,} rows")
 
 
-@app.command(
-    short_help="find where a corpus uses a word in the same sense",
-    epilog=examples(
-        'neighbors "He sat on the bank of the river." bank corpus.txt',
-        'neighbors "He sat on the bank of the river." bank vectors.parquet',
-    ),
+@command(
+    "find where a corpus uses a word in the same sense",
+    'neighbors "He sat on the bank of the river." bank corpus.txt',
+    'neighbors "He sat on the bank of the river." bank vectors.parquet',
 )
 def neighbors(
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
@@ -172,10 +157,7 @@ def neighbors(
             print(f"{name}  {place.similarity:.3f}  {where}")
 
 
-@app.command(
-    short_help="find lexical substitutes",
-    epilog=examples('substitutes "He sat on the bank of the river." bank'),
-)
+@command("find lexical substitutes", 'substitutes "He sat on the bank of the river." bank')
 def substitutes(
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
     word: Annotated[str | None, argument("WORD", "a word of SENTENCE [all words]")] = None,
@@ -193,10 +175,11 @@ def substitutes(
         print(place.word, *(f"{other} {math.exp(value):.3f}" for other, value in place.candidates), sep="\t")
 
 
-@app.command(
-    "next",
-    short_help="show how the language models continue a sentence",
-    epilog=examples('next "Let\'s stick to"', 'next "of the river ." --before'),
+@command(
+    "show how the language models continue a sentence",
+    'next "Let\'s stick to"',
+    'next "of the river ." --before',
+    name="next",
 )
 def next_words(
     text: Annotated[str, argument("TEXT", "beginning of a sentence (with --before: end)")],
@@ -216,18 +199,13 @@ def next_words(
         print(f"{word}\t{math.exp(value):.3f}")
 
 
-@app.command(
-    short_help="explore a model on a web page",
-    epilog=examples("explore", "explore --model my-elmo --corpus corpus.txt --port 7861"),
-)
+@command("explore a model on a web page", "explore", "explore --model my-elmo --corpus corpus.txt --port 7861")
 def explore(
     model: Model = None,
     corpus: Annotated[str | None, option("FILE", "text to search for neighbors [sentences typed on the page]")] = None,
     pretokenized: Pretokenized = False,
     host: Annotated[str, option("ADDRESS", "address to listen on; 127.0.0.1: this machine only")] = "127.0.0.1",
-    port: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=65535, help="port [7860, or the next free one]")
-    ] = None,
+    port: Annotated[int | None, option("N", "port [7860, or the next free one]", min=0)] = None,
     browser: Annotated[bool, flag("--browser", "open the page in the browser")] = False,
 ) -> None:
     """
@@ -240,7 +218,7 @@ def explore(
     serve(model, corpus, pretokenized, host, port, browser)
 
 
-@app.command(short_help="print what a bug report needs", epilog=examples("env", "env --model my-elmo --dtype bfloat16"))
+@command("print what a bug report needs", "env", "env --model my-elmo --dtype bfloat16")
 def env(
     model: Model = None,
     dtype: Annotated[Dtype | None, typer.Option(help="type that MODEL computes in [its own]")] = None,

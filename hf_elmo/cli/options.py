@@ -1,5 +1,6 @@
 """The typer application, and the options that several modules of commands share."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
@@ -30,9 +31,10 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def examples(*lines: str) -> str:
-    """The examples at the end of a help page."""
-    return "\n".join(["\b", "example:" if len(lines) == 1 else "examples:", *(f"  hf-elmo {line}" for line in lines)])
+def command(short_help: str, *lines: str, name: str | None = None) -> Callable[[Callable], Callable]:
+    """Makes a function a command, by default of its name. Its help page ends with the examples `lines`."""
+    examples = ["\b", "example:" if len(lines) == 1 else "examples:", *(f"  hf-elmo {line}" for line in lines)]
+    return app.command(name, short_help=short_help, epilog="\n".join(examples))
 
 
 Dtype = Literal["float32", "bfloat16", "float16"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import LanguageModel, Pretokenized, WordSplitting, app, argument, examples, flag, option
+from .options import LanguageModel, Pretokenized, WordSplitting, argument, command, flag, option
 
 Texts = Annotated[
     list[str],
@@ -34,10 +34,7 @@ def settings(entries: list[str]) -> dict[str, Any]:
     return values
 
 
-@app.command(
-    short_help="count the words of a corpus for a language model's softmax",
-    epilog=examples("vocab vocab.txt texts/*.txt --size 40000"),
-)
+@command("count the words of a corpus for a language model's softmax", "vocab vocab.txt texts/*.txt --size 40000")
 def vocab(
     out: Annotated[str, argument("OUT", "file to write")],
     files: Texts,
@@ -64,13 +61,11 @@ def vocab(
     print(f"{out}: {len(vocabulary):,} words")
 
 
-@app.command(
-    short_help="train the language models on text",
-    epilog=examples(
-        "pretrain my-elmo texts/*.txt --vocab vocab.txt --held-out heldout.txt --bf16",
-        "pretrain my-domain domain.txt --init my-elmo",
-        'pretrain my-elmo "s3://bucket/texts/*.parquet" --vocab vocab.txt --steps 100000',
-    ),
+@command(
+    "train the language models on text",
+    "pretrain my-elmo texts/*.txt --vocab vocab.txt --held-out heldout.txt --bf16",
+    "pretrain my-domain domain.txt --init my-elmo",
+    'pretrain my-elmo "s3://bucket/texts/*.parquet" --vocab vocab.txt --steps 100000',
 )
 def pretrain(
     out: Annotated[str, argument("OUT", "folder of the checkpoint")],
@@ -121,10 +116,7 @@ def pretrain(
     print(f"{result.folder}: written")
 
 
-@app.command(
-    short_help="measure how well the language models predict a text",
-    epilog=examples("perplexity heldout.txt --model my-elmo"),
-)
+@command("measure how well the language models predict a text", "perplexity heldout.txt --model my-elmo")
 def perplexity(
     files: Texts,
     model: LanguageModel = None,
