@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow
 import torch
 
-from .. import __version__
-from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..checkpoints.loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
@@ -27,10 +25,10 @@ from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
 from ..utils.text import NamedRow, Row, local_path, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
-from .jobs import progress_bar, require_free, require_positive, run
-from .store import INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
+from .jobs import Job, progress_bar, require_free, require_positive, run
+from .store import HDF5, INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
 
-FIRST_WORDS = 1 << 15  # from the first rows with this many words, the number of words of the input is estimated
+FIRST_WORDS = 1 << 12  # from the first rows with this many words, the number of words of the input is estimated
 SMALL_RUN = 1e7  # bytes of vectors up to which nothing is said about them
 
 
@@ -169,39 +167,25 @@ def embed(
             return encoder.embed(texts, advance=bar.update).result()
 
 
-class _Embedding:
-    """The [`Job`] that embeds rows into a file."""
+class _Embedding(Job):
+    """Embeds rows into a file."""
 
     def __init__(self, encoder: CorpusEncoder, output: Path) -> None:
-        self.encoder, self.model = encoder, encoder.model
-        self.metadata = {
-            "hf_elmo": __version__,
-            "model": model_fingerprint(encoder.model),
-            "tokenizer": tokenizer_fingerprint(encoder.tokenizer),
-            "dtype": str(encoder.model.dtype).removeprefix("torch."),
-            "layers": encoder.layers,
-            "pooling": encoder.pooling,
-        }
-        self.settings = {
-            **self.metadata,
-            **encoder.options,
-            "torch": torch.__version__,
-            "device": encoder.model.device.type,
-        }
-        self.words = 0
-        # The number of each row without a name, for HDF5.
-        self.index: dict[str, str] | None = {} if output.suffix.lower() in (".hdf5", ".h5") else None
+        dtype = str(encoder.model.dtype).removeprefix("torch.")
+        super().__init__(encoder.model, encoder.tokenizer, dtype=dtype, **encoder.options)
+        self.about |= {"dtype": dtype, "layers": encoder.layers, "pooling": encoder.pooling}
+        self.encoder, self.words = encoder, 0
+        self.index: dict[str, str] = {}  # the number of each row without a name, for HDF5
+        self.indexed_rows = INDEXED_ROWS if output.suffix.lower() in HDF5 else 0
 
     def cut(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        for window in self.encoder.windows(rows if self.index is None else self._indexed(rows)):
+        for window in self.encoder.windows(self._indexed(rows)):
             self.words += sum(map(len, window))
             yield window
 
     def _indexed(self, rows: Iterable[Row]) -> Iterator[Row]:
         for number, row in enumerate(rows):
-            if number == INDEXED_ROWS:
-                self.index = None
-            if self.index is not None and not isinstance(row, NamedRow):
+            if number < self.indexed_rows and not isinstance(row, NamedRow):
                 self.index[row.strip() if isinstance(row, str) else " ".join(row)] = str(number)
             yield row
 
@@ -211,20 +195,19 @@ class _Embedding:
         return embedded.table()
 
     def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
-        write_vectors(draft, shards, self.encoder.layout, rows, self.metadata, self.index)
+        index = self.index if rows <= self.indexed_rows else {}
+        write_vectors(draft, shards, self.encoder.layout, rows, self.about, index)
 
 
 def size_of_run(encoder: CorpusEncoder, survey: Survey, output: Path, ignore_disk_space: bool) -> str:
     """A sentence on a run: its rows and words (estimated from the first rows), and the size of its output. OSError if
     the disk has not enough space for it."""
     first_rows = encoder.tokenizer.split_into_words(survey.first_rows, encoder.options["pretokenized"])
-    words_of_first = sum(map(len, first_rows))
-    words = round(survey.words * words_of_first / max(1, sum(map(_num_words, survey.first_rows))))
-    layout = encoder.layout
-    numbers = math.prod(layout.shape(1)) * (survey.rows if layout.pooled else words)
-    parts = numbers * np.dtype(layout.dtype).itemsize
-    size = numbers * NUMBER_BYTES.get(output.suffix.lower(), np.dtype(layout.dtype).itemsize)
-    text = f"{survey.rows:,} rows, about {words:,} words"
+    words = round(survey.words * sum(map(len, first_rows)) / max(1, survey.words_of_first))
+    layout, text = encoder.layout, f"{survey.rows:,} rows, about {words:,} words"
+    number_bytes = np.dtype(layout.dtype).itemsize
+    parts = number_bytes * math.prod(layout.shape(1)) * (survey.rows if layout.pooled else words)
+    size = parts * NUMBER_BYTES.get(output.suffix.lower(), number_bytes) / number_bytes
     if parts <= SMALL_RUN:
         return text
     folder = output.with_name(f"{output.name}.parts")
@@ -266,21 +249,18 @@ def prepare(
 
 
 class Survey:
-    """The number of rows, that of their words (at whitespace), the first rows, and the rows' names."""
+    """The number of rows, that of their words (at whitespace), the first rows and their words, and the rows' names."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = self.words = 0
+        self.rows = self.words = self.words_of_first = 0
         self.first_rows: list[Row] = []
         self.names: list[str] = []
         for row in rows:
-            if self.words < FIRST_WORDS:
-                self.first_rows.append(row)
+            is_first = self.words < FIRST_WORDS
             self.rows += 1
-            self.words += _num_words(row)
+            self.words += len(row.split() if isinstance(row, str) else row)
+            if is_first:
+                self.first_rows.append(row)
+                self.words_of_first = self.words
             if isinstance(row, NamedRow):
                 self.names.append(row.name)
-
-
-def _num_words(row: Row) -> int:
-    """The number of words of a row, at whitespace."""
-    return len(row.split() if isinstance(row, str) else row)

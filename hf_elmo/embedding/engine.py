@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -34,23 +35,17 @@ BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size
 WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS = 64  # rows that are split into words at a time
 OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
+OUT_OF_MEMORY = "out of memory|can't allocate memory|not enough memory"  # in errors of PyTorch's allocators
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Shape and dtype of the vectors of a row.
+    """Shape and dtype of the vectors of a row."""
 
-    Args:
-        layers: number of layers, or `None` for vectors without an axis of layers.
-        size: the size of a vector, 2P.
-        pooled: whether a row has one vector instead of one for each word.
-        dtype: `"float32"` or `"float16"`.
-    """
-
-    layers: int | None
-    size: int
-    pooled: bool
-    dtype: str
+    layers: int | None  # the number of layers, or `None` for vectors without an axis of layers
+    size: int  # of a vector, 2P
+    pooled: bool  # whether a row has one vector instead of one for each word
+    dtype: str  # "float32" or "float16"
 
     def shape(self, words: int) -> tuple[int, ...]:
         """`[layers, words, 2P]` of a row, without the axes that the layout lacks."""
@@ -91,14 +86,8 @@ class EmbeddedRows:
         self.arrays = layout.split(self.values, map(len, words))
 
     def put(self, row: int, values: Tensor, start: int = 0, direction: int | None = None) -> None:
-        """Store the vectors of a row, or a part of them.
-
-        Args:
-            row: the index of the row.
-            values: `[layers, size]` if pooled, else `[layers, words of the part, size]`, on the CPU.
-            start: the first word of the part.
-            direction: the direction that computed `values`, if they are only its half of each vector.
-        """
+        """Store vectors of a row, on the CPU: `[layers, size]` if pooled, else `[layers, words, size]` of the words
+        from `start` on. With a `direction`, they are only its half of each vector."""
         halves = 1 if direction is None else 2
         stored = torch.from_numpy(self.arrays[row]).view(len(values), -1, halves, self.layout.size // halves)
         values = values.reshape(len(values), -1, stored.shape[3])
@@ -192,7 +181,7 @@ class CorpusEncoder:
                 yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
 
     def embed(self, texts: Iterable[Row], advance: Callable[[int], object] | None = None) -> EmbeddedRows:
-        """The vectors of rows, in memory. `advance` gets the number of rows of each window."""
+        """The vectors of rows, in memory. `advance` is called with the number of rows of each window."""
         windows = list(self.windows(texts))
         rows = EmbeddedRows(self.layout, list(chain.from_iterable(windows)))
         for window, end in zip(windows, accumulate(map(len, windows)), strict=True):
@@ -202,12 +191,8 @@ class CorpusEncoder:
         return rows
 
     def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:
-        """Fill in the vectors of rows, by default of all.
-
-        Raises:
-            MemoryError: not even one word fits into memory.
-            ValueError: a number is too large for the layout's dtype, or a row is too long for a mix with layer norm.
-        """
+        """Fill in the vectors of rows, by default of all. MemoryError if not even one word fits into memory; ValueError
+        if a number is too large for the layout's dtype, or a row is too long for a mix with layer normalization."""
         indices = range(len(rows.words)) if indices is None else indices
         # Longest first, so that a budget that is too large fails at once. Blank rows keep their zeros.
         pending = sorted((row for row in indices if rows.words[row]), key=lambda row: -len(rows.words[row]))
@@ -217,7 +202,7 @@ class CorpusEncoder:
             try:
                 encode(rows, group)
             except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
+                if not isinstance(error, MemoryError) and not re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE):
                     raise
                 fits = False  # tried again below: the exception keeps tensors in memory until this block is left
             if fits:
@@ -302,11 +287,8 @@ class CorpusEncoder:
         return layers if self.layers == "all" else layers[self.layers :][:1]
 
     def _distinct_words(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """The distinct words in the spans of all rows; position 0 of a row is `<S>`.
-
-        Returns:
-            their character ids `[distinct, characters]`, and the index of the word at each place of the joined spans.
-        """
+        """The character ids `[distinct, characters]` of the distinct words in the spans of all rows, and the index of
+        the word at each place of the joined spans; position 0 of a row is `<S>`."""
         tokens: list[Token] = []
         for row, (begin, end) in zip(words, spans, strict=True):
             tokens += (BEGIN,) if begin == 0 else ()
@@ -324,32 +306,24 @@ class CorpusEncoder:
                 f"a row of {len(words[0])} words is longer than batch_tokens={self.budget}, and a mix with layer "
                 "normalization or alignment needs all of its words at once; raise batch_tokens, or set layers='all'"
             )
-        for direction in (FORWARD, BACKWARD):
-            if self.pooling == "none":
-                for place, begin, values in self._pieces(words, direction):
-                    rows.put(group[place], torch.from_numpy(values).transpose(0, 1), begin, direction)
-            else:
-                for row, values in zip(group, self._pool_pieces(words, direction), strict=True):
-                    rows.put(row, torch.from_numpy(values), 0, direction)
-
-    def _pool_pieces(self, words: list[list[str]], direction: int) -> np.ndarray:
-        """The rows' means or maxima over words, `[rows, layers, P]`: only the half of this direction."""
-        is_max = self.pooling == "max"
         shape = len(words), self.layout.layers or 1, self.model.config.projection_size
-        pooled = np.full(shape, -np.inf if is_max else 0.0)  # in float32, sums would lose digits over a long document
-        for place, _, values in self._pieces(words, direction):
-            if is_max:
-                pooled[place] = np.maximum(pooled[place], values.max(axis=0))
-            else:
-                pooled[place] += values.sum(axis=0, dtype=np.float64)
-        return pooled if is_max else pooled / np.array([len(row) for row in words])[:, None, None]
+        for direction in (FORWARD, BACKWARD):
+            # In float32, sums would lose digits over a long document.
+            pooled = np.full(shape, -np.inf if self.pooling == "max" else 0.0)
+            for place, begin, values in self._pieces(words, direction):
+                if self.pooling == "none":
+                    rows.put(group[place], torch.from_numpy(values).transpose(0, 1), begin, direction)
+                elif self.pooling == "max":
+                    pooled[place] = np.maximum(pooled[place], values.max(axis=0))
+                else:
+                    pooled[place] += values.sum(axis=0, dtype=np.float64) / len(words[place])
+            if self.pooling != "none":
+                for row, values in zip(group, pooled, strict=True):
+                    rows.put(row, torch.from_numpy(values), direction=direction)
 
     def _pieces(self, words: list[list[str]], direction: int) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Runs one direction over rows (longest first), side by side and piece by piece; the boundaries are left out.
-
-        Yields:
-            the index of a row, the first word of a piece, and the values of its words, `[words, layers, P]` float32.
-        """
+        """Runs one direction over rows (longest first), side by side and piece by piece. Each item is the index of a
+        row, the first word of a piece, and the values of its words, `[words, layers, P]` float32, no boundaries."""
         lengths = [len(row) + BOUNDARIES for row in words]
         step = self.budget // len(words)
         state = None
@@ -396,9 +370,3 @@ def _row_by_row(packing: Packing) -> Tensor:
     """`[2, packed]`: for each word, row after row, its place in the order in which each direction reads the words."""
     order = packing.positions.argsort()
     return torch.stack((order, packing.reverse[order]))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, in Python or in one of PyTorch's allocators."""
-    signs = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)

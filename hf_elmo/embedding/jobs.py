@@ -17,46 +17,53 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
-from itertools import cycle, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow
 import torch
 from huggingface_hub.utils import WeakFileLock
-from torch import nn
 from tqdm.auto import tqdm
+
+from .. import __version__
+from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
+from ..modeling_elmo import ElmoPreTrainedModel
+from ..tokenization_elmo import ElmoTokenizer
 
 MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
 T = TypeVar("T")
-_device = "cpu"  # of this worker
+_job: Job  # of this worker
 
 
-class Job(Protocol):
-    """What [`run`] does. With several workers, each has a copy, which pickle makes.
+class Job:
+    """What [`run`] does with a model on its device. With several workers, each has a copy, which pickle makes.
 
     Args:
-        model: the model, on the device to compute with.
-        settings: everything but the rows that the shards depend on, JSON-serializable.
+        settings: what the shards depend on besides the model, the tokenizer and the rows, JSON-serializable.
     """
 
-    model: nn.Module
-    settings: dict[str, Any]
+    def __init__(self, model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, **settings: Any) -> None:
+        self.model = model
+        self.about = {"hf_elmo": __version__, "model": model_fingerprint(model)}
+        self.about["tokenizer"] = tokenizer_fingerprint(tokenizer)
+        self.settings = {**self.about, "torch": torch.__version__, "device": model.device.type, **settings}
 
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
         """The rows of one shard after another, such as [`cut`] cuts them."""
+        raise NotImplementedError
 
     def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
         """A shard: the results of rows, of which the first has the number `first`; `folder` is for temporary files."""
+        raise NotImplementedError
 
     def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
         """Writes the result, with the number of its rows, into a file."""
+        raise NotImplementedError
 
 
 def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
@@ -76,12 +83,8 @@ def run(
     job: Job, rows: Iterable[Any], output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1
 ) -> int:
     """Do a job, or what an interrupted run left of it, and return the number of rows. The result has the same bytes as
-    that of an uninterrupted run. The options and errors are those of [`embed`].
-
-    Args:
-        rows: rows, which are read once.
-        bar: counts the rows; its forecast is that of the rows that were not computed before.
-    """
+    that of an uninterrupted run. The options and errors are those of [`embed`]; `bar` counts the rows, and forecasts
+    the time of those that were not computed before."""
     folder = output.with_name(f"{output.name}.parts")
     with _opened(folder, job.settings, restart):
         require_free(output, None, overwrite)  # another run may have written it meanwhile
@@ -140,9 +143,6 @@ class _Lines:
         if text.strip():
             print(text.strip(), file=sys.stderr, flush=True)
 
-    def flush(self) -> None:
-        """Nothing is kept back."""
-
 
 def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str) -> tqdm:
     """A progress bar over rows, as `progress` of [`embed`] says."""
@@ -161,12 +161,12 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
     is_ours = False
     try:
         with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):
-            before = json.loads(path.read_bytes()) if path.exists() else None
+            before = json.loads(path.read_bytes()) if path.exists() else {}
             names = [file for file in folder.iterdir() if not file.name.startswith(".")]
-            if before is None and names:
+            if names and not before:
                 raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
-            if before not in (None, manifest) and names and not restart:
-                other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
+            other = [name for name in before | manifest if before.get(name) != manifest.get(name)]
+            if names and other and not restart:
                 raise ValueError(
                     f"{folder} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
                     "with its settings, or discard it with restart=True"
@@ -230,15 +230,15 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     with _written(file) as draft:
         torch.save(job, draft)
     devices = context.SimpleQueue()
-    for device in devices_of_workers(next(job.model.parameters()).device, workers):
+    for device in devices_of_workers(job.model.device, workers):
         devices.put(device)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads))
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (file, devices, threads))
     pending: deque[Future[int]] = deque()
 
     def compute(*shard: Any) -> None:
         if len(pending) == 2 * workers:  # the rows of further shards would wait in memory
             bar.update(pending.popleft().result())
-        pending.append(pool.submit(_compute_in_worker, file, *shard))
+        pending.append(pool.submit(_compute_in_worker, *shard))
 
     try:
         yield compute
@@ -254,7 +254,7 @@ def devices_of_workers(device: torch.device, workers: int) -> list[str]:
     if device.type == "cpu":
         return ["cpu"] * workers
     number = torch.get_device_module(device.type).device_count()
-    return list(islice(cycle(f"{device.type}:{index}" for index in range(number)), workers))
+    return [f"{device.type}:{worker % number}" for worker in range(workers)]
 
 
 def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
@@ -265,12 +265,13 @@ def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
     return len(rows)
 
 
-def _start_worker(devices: Any, threads: int) -> None:
-    global _device
+def _start_worker(file: Path, devices: Any, threads: int) -> None:
+    """Loads the job. On the CPU, all workers share the weights, mapped into memory."""
+    global _job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _device = devices.get()
+    _job = torch.load(file, map_location=devices.get(), mmap=True, weights_only=False)
 
 
 def _end_with_parent() -> None:
@@ -278,11 +279,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-@cache
-def _job_of_worker(file: Path) -> Job:
-    """The job of this worker. On the CPU all workers share the weights, mapped into memory."""
-    return torch.load(file, map_location=_device, mmap=True, weights_only=False)
-
-
-def _compute_in_worker(file: Path, *shard: Any) -> int:
-    return _compute(_job_of_worker(file), *shard)
+def _compute_in_worker(*shard: Any) -> int:
+    return _compute(_job, *shard)

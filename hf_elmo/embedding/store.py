@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ..utils.extras import extra_needed
@@ -32,7 +31,8 @@ PARQUET_OPTIONS = {"use_dictionary": ["words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
 StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
-FORMATS = (".safetensors", ".npz", ".hdf5", ".h5", ".parquet", ".txt", ".txt.gz")
+HDF5 = (".hdf5", ".h5")
+FORMATS = (".safetensors", ".npz", *HDF5, ".parquet", ".txt", ".txt.gz")
 NUMBER_BYTES = {".txt": 12, ".gz": 5.5}  # that a number takes in text
 INDEXED_ROWS = 1_000_000  # HDF5 holds `sentence_to_index` up to this many rows, because it is made in memory
 SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
@@ -45,7 +45,7 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
     for name, rows_of_name in Counter(names).most_common(1):
         if rows_of_name > 1:
             raise ValueError(f"{rows_of_name} sequences are named {name!r}, but each needs its own name: rename them")
-    if output.suffix.lower() in (".hdf5", ".h5"):
+    if output.suffix.lower() in HDF5:
         with extra_needed():
             import h5py  # noqa: F401, an error now instead of after the work
 
@@ -62,10 +62,10 @@ def write_vectors(
     layout: RowLayout,
     rows: int,
     metadata: dict[str, Any],
-    index: dict[str, str] | None,
+    index: dict[str, str],
 ) -> None:
     """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. It says
-    about itself `metadata`, which [`read_metadata`] reads; HDF5 has the `index`, the number of each sentence."""
+    about itself `metadata`; HDF5 has the `index`, the number of each sentence."""
     text, suffix = json.dumps(metadata), path.suffix.lower()
     if suffix == ".parquet":
         _write_parquet(path, shards, layout, text)
@@ -106,27 +106,6 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
         yield "embeddings", pooled
 
 
-def read_metadata(path: str | os.PathLike) -> dict[str, Any]:
-    """What a file of vectors says about itself: the version of `hf_elmo`, the fingerprints of `model` and `tokenizer`,
-    the `dtype` that they were computed in, `layers` and `pooling`. Empty for a file that `embed` did not write."""
-    suffix = Path(path).suffix.lower()
-    if suffix == ".parquet":
-        text = (pyarrow.parquet.read_schema(path).metadata or {}).get(METADATA.encode())
-    elif suffix == ".npz":
-        with zipfile.ZipFile(path) as archive:
-            text = archive.comment
-    elif suffix == ".safetensors":
-        with safe_open(path, "numpy") as file:
-            text = (file.metadata() or {}).get(METADATA)
-    else:
-        with extra_needed():
-            import h5py
-
-        with h5py.File(path) as file:
-            text = file.attrs.get(METADATA)
-    return json.loads(text or "{}")
-
-
 def holds_vectors(path: str | os.PathLike) -> bool:
     """Whether a file has vectors beside their words, as in the Parquet that `embed` writes."""
     is_parquet = Path(path).suffix.lower() == ".parquet" and os.path.exists(path)
@@ -134,13 +113,14 @@ def holds_vectors(path: str | os.PathLike) -> bool:
 
 
 def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]]:
-    """What a Parquet file of word vectors that `embed` wrote says about itself ([`read_metadata`]), and its rows, some
-    at a time.
+    """What a Parquet file of word vectors that `embed` wrote says about itself, and its rows, some at a time.
 
     Raises:
         ValueError: the file has one vector for each row (pooled), or does not say which model and layers it is of.
     """
-    about, kind, layers = read_metadata(path), pyarrow.parquet.read_schema(path).field("embedding").type, None
+    schema = pyarrow.parquet.read_schema(path)
+    about = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}"))
+    kind, layers = schema.field("embedding").type, None
     if about.get("pooling") != "none":
         raise ValueError(f"{path} is no file of a vector for each word that embed wrote without pooling")
     if about["layers"] == "all":
@@ -165,9 +145,7 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: s
                 np.lib.format.write_array(member, array)
 
 
-def _write_hdf5(
-    path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dict[str, str] | None, metadata: str
-) -> None:
+def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dict[str, str], metadata: str) -> None:
     """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
     JSON of the number of each sentence."""
     with extra_needed():

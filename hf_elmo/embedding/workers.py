@@ -15,7 +15,6 @@ import torch
 
 from ..checkpoints.loading import locate
 from ..configuration_elmo import ElmoConfig
-from ..tokenization_elmo import require_list
 from ..utils.text import Row, Sentences, pick_column
 from .corpus import prepare
 from .engine import CorpusEncoder, EmbeddedRows, check_options
@@ -102,7 +101,6 @@ class Embedder:
                 one; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words.
         """
-        require_list(batch if isinstance(batch, str) else [], "batch")
         if isinstance(batch, Iterator):
             return (self(part, rank) for part in batch)
         if isinstance(batch, (list, tuple)) or getattr(batch, "ndim", 0) == 1:
@@ -133,7 +131,7 @@ class Embedder:
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None) -> EmbeddedRows:
         """The vectors of texts, in memory, with the model of this process."""
-        return _loaded(os.getpid(), rank, tuple(self.options.items())).embed(Sentences(texts, name=name))
+        return _loaded(os.getpid(), rank, **self.options).embed(Sentences(texts, name=name))
 
 
 def _nested(array: np.ndarray) -> Any:
@@ -155,14 +153,15 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 
 
 @lru_cache(maxsize=LOADED_AT_ONCE)
-def _loaded(process: int, rank: int | None, items: tuple[tuple[str, Any], ...]) -> CorpusEncoder:
+def _loaded(
+    process: int, rank: int | None, model: Any, fingerprint: str, dtype: Any, device: Any, threads: Any, **options: Any
+) -> CorpusEncoder:
     """The encoder of an embedder in this process. A fork loads the model again, because it has neither the threads nor
     the GPU of its parent."""
-    (_, model), (_, fingerprint), (_, dtype), (_, device), (_, threads), *options = items
     if checkpoint_fingerprint(model) != fingerprint:
         raise ValueError(f"model {model!r} has changed since the Embedder was made: restore its old files")
     if threads is not None or process != IMPORTED_BY:
         torch.set_num_threads(threads or 1)
     if device is None and rank is not None and torch.cuda.is_available():
         device = f"cuda:{rank % torch.cuda.device_count()}"
-    return CorpusEncoder(*prepare(model, None, dtype, device), **dict(options))
+    return CorpusEncoder(*prepare(model, None, dtype, device), **options)

@@ -16,9 +16,7 @@ import torch
 
 import hf_elmo
 
-from .. import __version__
-from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
-from ..embedding.jobs import cut, progress_bar, require_free, require_positive, run
+from ..embedding.jobs import Job, cut, progress_bar, require_free, require_positive, run
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.text import Pair, Row, local_path, rows_of
@@ -142,22 +140,13 @@ def _parts(task: Task, rows: Iterable[Any]) -> Iterator[list[Any]]:
     return cut(rows, lambda row: 1, task.rows_at_once)
 
 
-class _Prediction:
-    """The [`Job`] that writes the lines of records."""
+class _Prediction(Job):
+    """Writes the lines of records."""
 
     def __init__(self, task: Task, output: Path) -> None:
-        self.task, self.model = task, task.model
-        self.to_lines = task.write if output.suffix.lower() == ".tsv" else to_json
-        self.settings = {
-            "hf_elmo": __version__,
-            "torch": torch.__version__,
-            "model": model_fingerprint(task.model),
-            "tokenizer": tokenizer_fingerprint(task.tokenizer),
-            "words": task.tokenizer.words,
-            "device": task.model.device.type,
-            "batch_tokens": task.batch_tokens,
-            "pretokenized": task.pretokenized,
-        }
+        settings = {"batch_tokens": task.batch_tokens, "pretokenized": task.pretokenized}
+        super().__init__(task.model, task.tokenizer, words=task.tokenizer.words, **settings)
+        self.task, self.to_lines = task, task.write if output.suffix.lower() == ".tsv" else to_json
 
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
         return _parts(self.task, rows)

@@ -10,7 +10,7 @@ import torch
 from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed
-from hf_elmo.embedding import corpus, jobs
+from hf_elmo.embedding import jobs
 
 from ..factories import whitespace_tokenizer, write_lines
 from ..kills import run_with_kills
@@ -35,22 +35,28 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stop_after, st
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", whole.name, parts.name])
 
 
-@pytest.mark.parametrize("change", ["layers", "model", "tokenizer"])
-def test_resuming_with_something_else_is_refused(tmp_path, model, stop_after, change):
-    source = write_lines(tmp_path / "in.txt", ROWS)
-    arguments = {"model": model, "inputs": source, "output": tmp_path / "out.npz", "window": 20}
-    stop_after(1)
-    with pytest.raises(Stopped):
-        embed(**arguments)
-    other = initial_model(seed=1, num_hidden_layers=3)
-    changes = {"layers": "all", "model": other, "tokenizer": whitespace_tokenizer()}
-    arguments |= {name: value for name, value in changes.items() if name == change}
-    stop_after(1000)
-    with pytest.raises(ValueError, match=f"{change}.*restart"):
-        embed(**arguments)
-    assert (tmp_path / "out.npz.parts").exists()
-    embed(**arguments, restart=True)
-    assert len(read(tmp_path / "out.npz")) == len(ROWS)
+CHANGES = {
+    "layers": lambda: "all",
+    "model": lambda: initial_model(seed=1, num_hidden_layers=3),
+    "tokenizer": whitespace_tokenizer,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_resuming_with_something_else_is_refused_unless_nothing_is_finished(tmp_path, model, stop_after, change):
+    source, other = write_lines(tmp_path / "in.txt", ROWS), {change: CHANGES[change]()}
+    for windows in (1, 0):
+        arguments = {"model": model, "inputs": source, "output": tmp_path / f"{windows}.npz", "window": 20}
+        stop_after(windows)
+        with pytest.raises(Stopped):
+            embed(**arguments)
+        stop_after(1000)
+        if windows > 0:
+            with pytest.raises(ValueError, match=f"{change}.*restart"):
+                embed(**arguments | other)
+            assert (tmp_path / "1.npz.parts").exists()
+        embed(**arguments | other, restart=windows > 0)
+        assert len(read(tmp_path / f"{windows}.npz")) == len(ROWS)
 
 
 def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
@@ -61,22 +67,14 @@ def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
     assert mine.read_text() == "mine\n"
 
 
-def test_finished_work_that_is_none_does_not_block_other_settings(tmp_path, model, stop_after):
-    stop_after(0)
-    with pytest.raises(Stopped):
-        embed(model, ROWS, tmp_path / "out.npz")
-    stop_after(1000)
-    embed(model, ROWS, tmp_path / "out.npz", layers=0)
-
-
 def test_rows_that_changed_are_computed_again(tmp_path, model, stop_after, monkeypatch):
     source = write_lines(tmp_path / "in.txt", ROWS * 3)
     stop_after(4)
     with pytest.raises(Stopped):
         embed(model, source, tmp_path / "out.npz", window=25)
     rows = [*ROWS[:-1], "other words", *ROWS, *ROWS, "one row more"]
-    fingerprint = corpus.model_fingerprint  # between the two readings of the input
-    monkeypatch.setattr(corpus, "model_fingerprint", lambda model: write_lines(source, rows) and fingerprint(model))
+    fingerprint = jobs.model_fingerprint  # between the two readings of the input
+    monkeypatch.setattr(jobs, "model_fingerprint", lambda model: write_lines(source, rows) and fingerprint(model))
     calls = stop_after(1000)
     assert embed(model, source, tmp_path / "out.npz", window=25).rows == len(rows)
     assert 0 < sum(calls) < len(rows)  # windows of unchanged rows were kept
