@@ -7,7 +7,7 @@ batch `[batch, positions]` has a token or padding at each position.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from os import PathLike
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_PADDING_ID, ElmoConfig
@@ -435,15 +436,25 @@ class ElmoLSTMLayer(nn.Module):
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
 
+class ElmoRecurrence(GradientCheckpointingLayer):
+    """[`bilstm_layer`], which transformers makes a checkpoint of if asked. (A reentrant checkpoint computes no
+    gradient for nested tensors, so the state is two arguments.)"""
+
+    def forward(
+        self, inputs: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence, clips: tuple
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        outputs, state = bilstm_layer(inputs, batch_sizes, (hidden, cell), weights, *clips)
+        return outputs, *state
+
+
 class ElmoBiLM(nn.Module):
     """A forward and a backward stack of LSTM layers, which share no parameters."""
-
-    gradient_checkpointing = False  # transformers sets it, and `_gradient_checkpointing_func`
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.forward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
+        self.recurrences = nn.ModuleList(ElmoRecurrence() for _ in range(config.num_hidden_layers))
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections, self.clips = config.use_skip_connections, (config.cell_clip, config.proj_clip)
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
@@ -495,26 +506,17 @@ class ElmoBiLM(nn.Module):
         stacks = [(self.forward_layers, self.backward_layers)[direction] for direction in directions]
         if not batch_sizes:
             return [x for _ in stacks[0]], state
-        run_layer = self._run_layer
-        if self.gradient_checkpointing and self.training:
-            run_layer = partial(self._gradient_checkpointing_func, run_layer)
         outputs, after = [], []
         for index, layers in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
             weights = [layer(x) for layer in layers]
-            output, *layer_state = run_layer(x, state[0][index], state[1][index], batch_sizes, weights)
+            before = state[0][index], state[1][index]
+            output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights, self.clips)
             # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
             after.append(layer_state)
         return outputs, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
-
-    def _run_layer(
-        self, x: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence[LstmWeights]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        # The state is flat, because a reentrant checkpoint computes no gradient for nested tensors.
-        outputs, state = bilstm_layer(x, batch_sizes, (hidden, cell), weights, *self.clips)
-        return outputs, *state
 
 
 class ElmoScalarMix(nn.Module):
