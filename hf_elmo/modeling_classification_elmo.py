@@ -22,12 +22,6 @@ from .modeling_heads_elmo import (
 )
 
 
-def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
-    `mask [batch, m]` selects, weighted by the softmax of their dot products with the vector of `x`."""
-    return masked_softmax(x @ y.mT, mask[:, None]) @ y
-
-
 def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
     """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
     forward, backward = vectors.chunk(2, dim=2)
@@ -50,7 +44,7 @@ class ElmoBiattention(nn.Module):
         """One text or two, each `[batch, words, size]` with its mask, to `[batch, texts * 8 * hidden_size]`."""
         pooled = []
         for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
-            attended = attend(x, y, other_mask)
+            attended = masked_softmax(x @ y.mT, other_mask[:, None]) @ y
             z = self.integrator(torch.cat((x, x - attended, x * attended), dim=2), mask)
             pooled += [max_over(z, mask), mean_over(z, mask), -max_over(-z, mask), self.attention(z, mask)]
         return torch.cat(pooled, dim=1)
@@ -69,7 +63,7 @@ class ElmoLocalInference(nn.Module):
         """Two texts, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]`."""
         pooled = []
         for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
-            attended = attend(x, y, other_mask)
+            attended = masked_softmax(x @ y.mT, other_mask[:, None]) @ y
             compared = torch.cat((x, attended, x - attended, x * attended), dim=2)
             composed = self.composition(torch.relu(self.combine(compared)), mask)
             pooled += [mean_over(composed, mask), max_over(composed, mask)]
@@ -215,13 +209,12 @@ def sequence_classification_loss(
         config.problem_type = "regression" if config.num_labels == 1 else of_labels
     # In float32: bfloat16 would round a label of 257 to 256, and float16 has no sum over 65,504.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    count = count_labels(labels, num_items_in_batch)
     if config.problem_type == "single_label_classification":
-        total = nn.functional.cross_entropy(logits, labels.view(-1).long(), reduction="sum")
-        return total / count_labels(labels, num_items_in_batch)
+        return nn.functional.cross_entropy(logits, labels.view(-1).long(), reduction="sum") / count
     labels = labels.view(logits.shape).to(logits.dtype)
     if config.problem_type == "regression":
-        items = labels.numel() if num_items_in_batch is None else num_items_in_batch
-        return nn.functional.mse_loss(logits, labels, reduction="sum") / count_labels(labels, items)
+        count = labels.numel() if num_items_in_batch is None else count
+        return nn.functional.mse_loss(logits, labels, reduction="sum") / count
     known = (labels != IGNORE_INDEX).to(logits.dtype)
-    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, weight=known, reduction="sum")
-    return total / count_labels(labels, num_items_in_batch)
+    return nn.functional.binary_cross_entropy_with_logits(logits, labels, weight=known, reduction="sum") / count

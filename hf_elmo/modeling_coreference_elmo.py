@@ -273,8 +273,7 @@ class ElmoCoreferenceHead(ElmoHead):
         count = max(1, int(self.config.coreference_spans_per_word * words))
         starts = torch.arange(words, device=device)[:, None]
         ends = starts + torch.arange(self.config.coreference_max_width, device=device)
-        sentence = document.sentences[ends.clamp(max=max(0, words - 1))] if words else ends
-        inside = (ends < words) & (sentence == document.sentences[:, None])
+        inside = ends < torch.searchsorted(document.sentences, document.sentences, right=True)[:, None]
         first, last = starts.expand_as(ends)[inside], ends[inside]
         candidates = torch.arange(len(first), device=device).split(CANDIDATES)
         scores = [self.mention_scorer(self.span_vectors(document, first[some], last[some])) for some in candidates]
@@ -452,13 +451,12 @@ def clusters_of(mentions: _Mentions) -> Tensor:
     spans, scores = mentions.spans, mentions.antecedent_scores
     numbers: dict[int, int] = {}
     count = 0
-    best = scores.argmax(1).tolist() if len(scores) else []
-    for span, (choice, antecedents) in enumerate(zip(best, mentions.antecedents.tolist(), strict=True)):
+    choices = zip(scores.argmax(1).tolist(), mentions.antecedents.tolist(), strict=True)
+    for span, (choice, antecedents) in enumerate(choices):
         if choice:
             antecedent = antecedents[choice - 1]
-            if antecedent not in numbers:
-                numbers[antecedent], count = count, count + 1
-            numbers[span] = numbers[antecedent]
+            numbers[span] = numbers.setdefault(antecedent, count)
+            count = max(count, numbers[span] + 1)
     rows = [[*spans[span].tolist(), cluster] for span, cluster in sorted(numbers.items())]
     return torch.tensor(rows, dtype=torch.int64, device=spans.device).view(-1, 3)
 
@@ -474,5 +472,4 @@ def _require_mentions(labels: Tensor, documents: Sequence[_Document]) -> None:
         sentences = document.sentences.tolist()
         for first, last, _ in (row for row in rows if row != [IGNORE_INDEX] * 3):
             if not (0 <= first <= last < len(sentences) and sentences[first] == sentences[last]):
-                where = f"from word {first} to word {last}, counted over the document from 0, without boundaries"
-                raise ValueError(f"labels have a mention that is not within a sentence: {where}.")
+                raise ValueError(f"labels have a mention, words {first} to {last}, that is not within a sentence.")

@@ -214,8 +214,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         starts, ends = (positions.masked_fill(~labeled, 0)[:, None] for positions in (starts, ends))
         possible = (places.gather(1, starts) & places.gather(1, ends))[:, 0]
         start, end = (scores.to(torch.promote_types(scores.dtype, torch.float32)) for scores in (start, end))
-        lowest = torch.finfo(start.dtype).min
-        total = sum(scores.masked_fill(~places, lowest).logsumexp(1) for scores in (start, end))
+        total = start[:, 1:].logsumexp(1) + end[:, 1:].logsumexp(1)  # of the passage: position 0 is that of no answer
         if self.config.allow_no_answer:
             total = torch.logaddexp(total, start[:, 0] + end[:, 0])
             possible |= (starts == 0)[:, 0] & (ends == 0)[:, 0]

@@ -97,9 +97,3 @@ def test_marginals() -> None:
         expected = sum(v for labels, v in weights.items() if labels[word] == label) / sum(weights.values())
         torch.testing.assert_close(found[0, word, label].item(), expected, atol=1e-5, rtol=1e-5)
     assert (found[~MASK] == 0).all()
-
-
-@pytest.mark.parametrize(("label", "scheme"), [("E-x", "IOB2"), ("x", "IOB1"), ("U-x", "BIOES")])
-def test_a_label_of_another_scheme(label: str, scheme: str) -> None:
-    with pytest.raises(ValueError, match="tagging_scheme"):
-        allowed_transitions(["O", label], scheme)

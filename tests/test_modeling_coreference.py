@@ -182,18 +182,6 @@ def test_against_a_slow_computation(tokenizer: ElmoTokenizer, batch: dict, head:
     assert model.train()(**batch).clusters is None
 
 
-def test_hidden_states_are_those_of_each_sentence_alone(tokenizer: ElmoTokenizer, batch: dict) -> None:
-    model = make()
-    states = model(**batch, output_hidden_states=True).hidden_states
-    start = 0
-    for sentence in DOCUMENTS[0]:
-        inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
-        alone = model.elmo(**inputs, output_hidden_states=True)
-        for found, expected in zip(states, alone.hidden_states, strict=True):
-            torch.testing.assert_close(found[0, start : start + len(sentence) + 2], expected[0])
-        start += len(sentence) + 2
-
-
 @every_head
 def test_computed_in_pieces_it_is_the_same(batch: dict, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences, candidates, coarse scores and pairs a few at a time, with their gradients."""

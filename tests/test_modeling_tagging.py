@@ -38,18 +38,6 @@ def test_the_crf_reads_words_and_no_boundaries(batch: dict) -> None:
     assert model.train()(**batch).tags is None
 
 
-def test_constrained_tags_follow_the_scheme(batch: dict) -> None:
-    free, constrained = make("crf", tagging_scheme=None), make("crf")
-    constrained.load_state_dict(free.state_dict())
-    for model in (free, constrained):
-        model.classifier.crf.transitions.data[0, 2] = 9.0  # I-x after O
-    assert torch.equal(free(**batch).logits, constrained(**batch).logits)
-    tags = constrained(**batch).tags
-    after_o = tags[:, 1:][(tags[:, :-1] <= 0) & (tags[:, 1:] >= 0)]  # after O or <S>
-    assert not ((after_o == 2) | (after_o == 4)).any()
-    assert not torch.equal(free(**batch).tags, tags)
-
-
 def test_labels_at_other_positions_than_words(batch: dict) -> None:
     with pytest.raises(ValueError, match="labels"):
         make("tagger")(**{**batch, "labels": batch["labels"].roll(-1, dims=1)})

@@ -122,11 +122,11 @@ def substitutes(
     (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
     positions = positions_of(words, word)
     with evaluation_mode(model):
-        hidden = _last_layer(model, encoder, words)
-        index = torch.tensor(positions, dtype=torch.int64, device=hidden.device)
+        forward, backward = _last_layer(model, encoder, words)
+        after = [position + 2 for position in positions]  # <S> is at 0
         forward, backward = (
             torch.log_softmax(_without_special(model.lm_head(context).float(), encoder.vocabulary), dim=1)
-            for context in (hidden[index].chunk(2, dim=1)[0], hidden[index + 2].chunk(2, dim=1)[1])
+            for context in (forward[positions], backward[after])
         )
     both = torch.log_softmax(forward + backward, dim=1)
     columns = [_best(table, top, encoder.vocabulary) for table in (both, forward, backward)]
@@ -161,9 +161,8 @@ def next_words(
     model, encoder = open_language_model(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
-        hidden = _last_layer(model, encoder, words)
-        # The output after all words are read: at the last word (forward direction) or at the first word (backward).
-        context = hidden[1 if before else len(words)].chunk(2)[before]
+        forward, backward = _last_layer(model, encoder, words)
+        context = backward[1] if before else forward[len(words)]  # the output after all words are read
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(_without_special(table, encoder.vocabulary), top, encoder.vocabulary)[0]
 
@@ -176,10 +175,10 @@ def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
     return positions
 
 
-def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> Tensor:
-    """The last layer `[words + 2, 2P]` of one sentence, with its boundaries."""
+def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """The last layer of one sentence, with its boundaries: forward and backward outputs, each `[words + 2, P]`."""
     inputs = sentence_inputs(encoder, [words], model.device)
-    return model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0]
+    return model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0].chunk(2, dim=1)
 
 
 def _without_special(table: Tensor, vocabulary: Vocabulary) -> Tensor:
