@@ -1,5 +1,4 @@
-"""
-The command `hf-elmo`: each subcommand calls one function of the Python interface.
+"""The command `hf-elmo`: each subcommand calls one function of the Python interface.
 
 It is installed as `hf_elmo_cli`, a package that imports hf_elmo only when a subcommand runs: hf_elmo imports
 transformers, which takes seconds and is not needed for `--help`, `--version` or a wrong option.
@@ -40,8 +39,7 @@ def common(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run a subcommand.
+    """Run a subcommand.
 
     Args:
         arguments: the arguments without the program's name; by default the arguments of the command line.

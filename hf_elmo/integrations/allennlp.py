@@ -1,5 +1,4 @@
-"""
-AllenNLP's names for ELMo, so that code for AllenNLP runs after one import is changed: `Elmo` and `batch_to_ids` of
+"""AllenNLP's names for ELMo, so that code for AllenNLP runs after one import is changed: `Elmo` and `batch_to_ids` of
 `allennlp.modules.elmo`, `ScalarMix` of `allennlp.modules`, `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
 
 Signatures, results and behavior are AllenNLP's. The LSTM state is carried from call to call, too, so a sentence gets
@@ -21,28 +20,24 @@ from ..conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from ..conversion.checkpoint import model_of
 from ..conversion.published import ALLENNLP, PUBLISHED, download
 from ..modeling_elmo import ElmoModel, State, normalize, weighted_sum
-from ..tokenization_elmo import ElmoTokenizer, require_list, words_to_character_ids
+from ..tokenization_elmo import ElmoTokenizer, require_list
 from ..utils.extras import extra_needed
+from ..utils.spelling import BEGIN, END, PADDING, Speller
 
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
 EMPTY = (3, 0, 1024)  # the shape that AllenNLP returns for a sentence without words
-_BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
+_SPELLER = Speller(ElmoTokenizer(), boundary_words=True)
+_BOUNDARIES = torch.from_numpy(_SPELLER.characters([BEGIN, END]))
 
 
 def batch_to_ids(batch: list[list[str]]) -> Tensor:
-    """
-    The character ids `[sentences, words, 50]` of sentences, each a list of words, padded with zeros. Sentence
-    boundaries are not added ([`Elmo`] adds them), but the words `<S>` and `</S>` become boundaries.
-    """
+    """The character ids `[sentences, words, 50]` of sentences, each a list of words, padded with zeros. Sentence
+    boundaries are not added ([`Elmo`] adds them), but the words `<S>` and `</S>` become boundaries."""
     for sentence in (batch, *batch):
         require_list(sentence, "a sentence or batch")
-    ids = torch.zeros(len(batch), max(map(len, batch), default=0), 50, dtype=torch.int64)
-    for row, sentence in zip(ids, batch, strict=True):
-        row[: len(sentence)] = torch.from_numpy(words_to_character_ids(sentence))
-        for place, word in enumerate(sentence):
-            if word in ("<S>", "</S>"):
-                row[place] = _BOUNDARIES[int(word == "</S>")]
-    return ids
+    longest = max(map(len, batch), default=0)
+    tokens = [token for sentence in batch for token in (*sentence, *[PADDING] * (longest - len(sentence)))]
+    return torch.from_numpy(_SPELLER.characters(tokens)).view(len(batch), longest, 50)
 
 
 class _ElmoBiLm(nn.Module):
@@ -204,7 +199,8 @@ class Elmo(nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """
+        """Reads sentences.
+
         Args:
             inputs: `[..., words, 50]` ids of [`batch_to_ids`].
             word_inputs: `[..., words]`, the indices of the words in `vocab_to_cache`, which are read instead of
@@ -326,6 +322,3 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)
     model.freeze_bilm(model.config.freeze_bilm)
     return model
-
-
-__all__ = ["Elmo", "ElmoEmbedder", "ScalarMix", "batch_to_ids"]

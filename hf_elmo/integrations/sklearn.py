@@ -14,8 +14,7 @@ with extra_needed():
 
 
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """
-    Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted. Each process loads the model once.
+    """Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted; a process loads the model once.
     The names of the features are `elmovectorizer0`, `elmovectorizer1`, ...
 
     Args:
@@ -50,7 +49,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def _n_features_out(self) -> int:  # read by ClassNamePrefixFeaturesOutMixin
-        return self._embed([""]).shape[1]
+        return self.transform([""]).shape[1]
 
     def fit(self, texts: Iterable[str | list[str]], y: Any = None) -> "ElmoVectorizer":
         """Does nothing; returns `self`."""
@@ -58,8 +57,5 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
-        return self._embed(texts)
-
-    def _embed(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         vectors = Embedder(**self.get_params()).embed(texts).result()
         return vectors.reshape(len(vectors), -1)

@@ -26,8 +26,7 @@ def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
 
 
 class ElmoPipe:
-    """
-    Puts ELMo's scalar mix, `[tokens, hidden_size]`, into `doc.tensor`; the row of a token of whitespace, which is no
+    """Puts ELMo's scalar mix, `[tokens, hidden_size]`, into `doc.tensor`; the row of a token of whitespace, which is no
     word, is zero. The `vector` of a token is its row, the `vector` of a span or document is the mean of the rows of its
     words, and `similarity` is the cosine. If an earlier component has set sentence boundaries, each sentence is
     embedded separately. The model is saved with the pipeline.

@@ -1,19 +1,16 @@
 """Classifiers of texts and of pairs of texts: metrics, and the records of predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from transformers import BatchEncoding, EvalPrediction
 
 from ..utils.extras import extra_needed
-from .task import Record, Task, require_no_nan
+from .task import Record, Task
 
 
 def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
-    """
-    `compute_metrics` of Trainer for classifiers: accuracy and macro F1.
+    """`compute_metrics` of Trainer for classifiers: accuracy and macro F1.
 
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
     above 0, and accuracy is the share of texts whose labels are all predicted correctly.
@@ -35,16 +32,15 @@ class ClassificationTask(Task):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        if self.reads_pairs:
-            self.reads = "pairs of texts"
         config = self.model.config
+        if config.classifier_text_pairs:
+            self.reads, self.types = "pairs of texts", (str | list, str | list)
         self.gives_labels = config.problem_type == "multi_label_classification"
         self.gives_values = config.problem_type == "regression"
         self.gives_values |= config.problem_type is None and config.num_labels == 1
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
         scores = output.logits.double()
-        require_no_nan(scores)
         if not self.gives_values:
             scores = scores.sigmoid() if self.gives_labels else scores.softmax(1)
         return map(self._record, scores.tolist())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from ..utils.extras import extra_needed
 from ..utils.text import read_columns
-from .stored_layers import begin_of, pad_rows, place
-from .task import Piece, Record, Task, load_head, precision_recall_f1, ratio, require_no_nan
+from .stored_layers import LayersCollator, place
+from .task import Piece, Record, Task, load_head, precision_recall_f1, ratio
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -47,8 +47,7 @@ class Resolved:
 
 
 def read_conll2012(path: str | os.PathLike) -> Dataset:
-    """
-    The documents of a file in the columns of CoNLL-2012 or of LitBank; the ending of its name gives the compression.
+    """The documents of a file in the columns of CoNLL-2012 or of LitBank; the ending of its name gives the compression.
 
     Returns:
         a data set with a row for each document: `document` and `part`, from its `#begin` line, and the arguments of
@@ -85,23 +84,20 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
 
 def _clusters(columns: Sequence[tuple[str, str]]) -> list[list[Span]]:
     """The clusters in the columns of words, such as `(3|(0)`, each with the line's place."""
-    clusters, begun, seen = {}, {}, set()
+    begun: defaultdict[str, list[int]] = defaultdict(list)
+    cluster_of: dict[Span, str] = {}
     for index, (where, column) in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
             number = part.strip("()")
             if part[0] == "(":
-                begun.setdefault(number, []).append(index)
+                begun[number].append(index)
             if part[-1] == ")":
-                if not begun.get(number):
+                if not begun[number]:
                     raise ValueError(f"{where}: {column!r} ends a mention of {number} that did not begin")
-                mention = begun[number].pop(), index
-                if mention not in seen:
-                    clusters.setdefault(number, []).append(mention)
-                seen.add(mention)
-    for number, starts in begun.items():
-        if starts:
-            raise ValueError(f"{columns[starts[0]][0]}: a mention of {number} begins and does not end")
-    return [sorted(cluster) for cluster in clusters.values()]
+                cluster_of.setdefault((begun[number].pop(), index), number)
+    for starts in filter(None, begun.values()):
+        raise ValueError(f"{columns[starts[0]][0]}: a mention begins and does not end")
+    return list(map(sorted, _of_mentions((first, last, number) for (first, last), number in cluster_of.items())))
 
 
 def encode_document(
@@ -110,8 +106,7 @@ def encode_document(
     clusters: Sequence[Sequence[Span]] | None = None,
     speakers: Sequence[str | None] | None = None,
 ) -> dict[str, list]:
-    """
-    A document as a row for [`ElmoForCoreferenceResolution`]: its sentences one after another, each with its boundaries.
+    """A document as a row for [`ElmoForCoreferenceResolution`]: its sentences in sequence, each with its boundaries.
 
     Args:
         tokenizer: the model's.
@@ -146,39 +141,35 @@ def _sentences(document: Document) -> list:
     return [list(sentence) for sentence in document]
 
 
-class CoreferenceCollator:
+class CoreferenceCollator(LayersCollator):
     """Batches of documents for Trainer, also of [`store_layers`] if it has the `model`, as [`LayersCollator`]. Padding
     is -100 in `labels`, 0 in `speaker_ids`."""
 
-    def __init__(self, tokenizer: ElmoTokenizer, model: ElmoForCoreferenceResolution | None = None) -> None:
-        self.tokenizer, self.begin = tokenizer, begin_of(model, tokenizer)
-
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         names = [name for name in features[0] if any(row[name] is not None for row in features)]
-        rows = [{name: row[name] for name in names if name not in ("labels", "speaker_ids")} for row in features]
-        batch = pad_rows(self.tokenizer, rows, self.begin, partial(self.tokenizer.pad, return_tensors="pt"))
-        if "speaker_ids" in names:
-            batch["speaker_ids"] = place([row["speaker_ids"] for row in features], batch["attention_mask"].bool())
-        if "labels" in names:
-            labels = [torch.from_numpy(np.asarray(row["labels"], np.int64).reshape(-1, 3)) for row in features]
+        further = {name: [row[name] for row in features] for name in ("labels", "speaker_ids") if name in names}
+        batch = super().__call__([{name: row[name] for name in names if name not in further} for row in features])
+        if "speaker_ids" in further:
+            batch["speaker_ids"] = place(further["speaker_ids"], batch["attention_mask"].bool())
+        if "labels" in further:
+            labels = [torch.from_numpy(np.asarray(rows, np.int64).reshape(-1, 3)) for rows in further["labels"]]
             batch["labels"] = pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
         return batch
 
 
-def _of_mentions(rows: Any) -> list[list[Span]]:
-    """The clusters in `[mentions, 3]`, without padding (-100)."""
-    clusters: dict[int, list[Span]] = {}
-    for first, last, cluster in np.asarray(rows).tolist():
+def _of_mentions(rows: Iterable[Sequence]) -> list[list[Span]]:
+    """The clusters of mentions `(first, last, cluster)`, without padding (-100)."""
+    clusters: defaultdict[Any, list[Span]] = defaultdict(list)
+    for first, last, cluster in rows:
         if cluster != IGNORE_INDEX:
-            clusters.setdefault(cluster, []).append((first, last))
+            clusters[cluster].append((first, last))
     return list(clusters.values())
 
 
 def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], dict[str, float]]:
-    """
-    `compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
-    fraction of the mentions in `labels` that are among the model's `spans`; the model finds no others. Choose the
-    best checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss does not count wrong clusters.
+    """`compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
+    fraction of the mentions in `labels` that are among the model's `spans`; the model finds no others. Choose the best
+    checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss does not count wrong clusters.
 
     Args:
         singletons: whether clusters of one mention in `labels` count. CoNLL-2012 has none, and the model predicts none.
@@ -186,9 +177,9 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         clusters, spans, *_ = prediction.predictions
-        keys, responses = ([_of_mentions(row) for row in rows] for rows in (prediction.label_ids, clusters))
+        keys, responses = (list(map(_of_mentions, rows.tolist())) for rows in (prediction.label_ids, clusters))
         keys = keys if singletons else [[cluster for cluster in key if len(cluster) > 1] for key in keys]
-        kept = [set(map(tuple, row_spans.tolist())) for row_spans in spans]
+        kept = [set(map(tuple, row_spans)) for row_spans in spans.tolist()]
         found = [mention in own for key, own in zip(keys, kept, strict=True) for cluster in key for mention in cluster]
         return score_clusters(keys, responses) | {"mentions_kept": ratio(sum(found), len(found))}
 
@@ -196,9 +187,8 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
 
 
 def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> dict[str, float]:
-    """
-    Precision, recall and F1 of MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998) and CEAF with the similarity
-    phi4 (Luo 2005), as defined for predicted mentions by Pradhan et al. 2014. Counts are summed over the documents.
+    """Precision, recall and F1 of MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998) and CEAF with the
+    similarity phi4 (Luo 2005), for predicted mentions as in Pradhan et al. 2014. Counts are summed over the documents.
 
     Args:
         keys, responses: the true and the predicted clusters of each document. A mention is any hashable object, or a
@@ -208,16 +198,15 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
         fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same for `b_cubed` and `ceaf`, and `conll_f1`, the
         mean of the three F1.
     """
-    measures = {"muc": _muc, "b_cubed": _b_cubed, "ceaf": _ceaf}
-    counts = {name: np.zeros(4) for name in measures}  # recall and precision, each as numerator and denominator
-    for key, response in zip(keys, responses, strict=True):
-        key, response = _distinct(key), _distinct(response)
-        for name, measure in measures.items():
-            counts[name] += measure(key, response)
+    given = [(_distinct(key), _distinct(response)) for key, response in zip(keys, responses, strict=True)]
+    swapped = [(response, key) for key, response in given]
     scores: dict[str, float] = {}
-    for name, (in_key, key_size, in_response, response_size) in counts.items():
-        scores |= precision_recall_f1(ratio(in_response, response_size), ratio(in_key, key_size), f"{name}_")
-    return scores | {"conll_f1": sum(scores[f"{name}_f1"] for name in measures) / 3}
+    for name, count in {"muc": _muc, "b_cubed": _b_cubed, "ceaf": _ceaf}.items():
+        recall, precision = (
+            ratio(*np.sum([(0, 0), *(count(*clusters) for clusters in pairs)], axis=0)) for pairs in (given, swapped)
+        )
+        scores |= precision_recall_f1(precision, recall, f"{name}_")
+    return scores | {"conll_f1": (scores["muc_f1"] + scores["b_cubed_f1"] + scores["ceaf_f1"]) / 3}
 
 
 def _distinct(clusters: Clusters) -> list[set[Hashable]]:
@@ -227,37 +216,32 @@ def _distinct(clusters: Clusters) -> list[set[Hashable]]:
     for cluster in clusters:
         distinct.append({tuple(mention) if isinstance(mention, list) else mention for mention in cluster} - seen)
         seen |= distinct[-1]
-    return [cluster for cluster in distinct if cluster]
+    return list(filter(None, distinct))
 
 
-def _muc(key: list[set], response: list[set]) -> tuple[float, ...]:
-    """How many links of `key` (mentions of a cluster minus 1) `response` has, and how many exist; then the reverse."""
-    links: list[int] = []
-    for clusters, others in ((key, response), (response, key)):
-        cluster_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
-        shared = sum(len(c) - len({cluster_of.get(mention, (mention,)) for mention in c}) for c in clusters)
-        links += shared, sum(len(cluster) - 1 for cluster in clusters)
-    return tuple(links)
+def _muc(key: list[set], response: list[set]) -> tuple[float, float]:
+    """The numerator and the denominator of recall, as those below; with the arguments swapped, of precision."""
+    cluster_of = {mention: index for index, cluster in enumerate(response) for mention in cluster}
+    parts = [{cluster_of.get(mention, (mention,)) for mention in cluster} for cluster in key]
+    mentions = sum(map(len, key))
+    return mentions - sum(map(len, parts)), mentions - len(key)
 
 
-def _b_cubed(key: list[set], response: list[set]) -> tuple[float, ...]:
-    shared = [(len(k & r), len(k), len(r)) for k in key for r in response]
-    of_key, of_response = (sum(both**2 / sizes[side] for both, *sizes in shared) for side in (0, 1))
-    return of_key, sum(map(len, key)), of_response, sum(map(len, response))
+def _b_cubed(key: list[set], response: list[set]) -> tuple[float, float]:
+    return sum(len(k & r) ** 2 / len(k) for k in key for r in response), sum(map(len, key))
 
 
-def _ceaf(key: list[set], response: list[set]) -> tuple[float, ...]:
+def _ceaf(key: list[set], response: list[set]) -> tuple[float, float]:
     with extra_needed():
         from scipy.optimize import linear_sum_assignment
 
     similarity = np.array([[2 * len(k & r) / (len(k) + len(r)) for r in response] for k in key])
     best = similarity[linear_sum_assignment(similarity, maximize=True)].sum() if key and response else 0.0
-    return best, len(key), best, len(response)
+    return best, len(key)
 
 
 def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
-    """
-    Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to.
+    """Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to.
 
     A pronoun refers to a name if a cluster has the pronoun and also a mention that is the name, is a part of the name,
     or ends with the name (*President Obama*).
@@ -296,8 +280,7 @@ def resolve(
     genres: Sequence[int] | None = None,
     device: str | torch.device | None = None,
 ) -> list[Resolved]:
-    """
-    The clusters of mentions in documents. The model reads one document at a time.
+    """The clusters of mentions in documents. The model reads one document at a time.
 
     Args:
         model: a fine-tuned model, or its name or folder.
@@ -345,22 +328,21 @@ class CoreferenceTask(Task):
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         pieces = []
         for number, (document, speakers, genre) in enumerate(rows):
-            sentences = self.tokenizer.split_into_words(_sentences(document))
-            if words := [word for sentence in sentences for word in sentence]:
+            if any(self.tokenizer.split_into_words(_sentences(document))):
                 row = encode_document(self.tokenizer, document, None, speakers) | {"genre_ids": genre}
-                pieces.append(Piece(number, len(row["attention_mask"]), (words, row)))
+                pieces.append(Piece(number, len(row["attention_mask"]), row))
         return pieces
 
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
-        return CoreferenceCollator(self.tokenizer)([row for _, row in pieces])
+        return CoreferenceCollator(self.tokenizer)(pieces)
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Any]:
-        require_no_nan(output.mention_scores, output.antecedent_scores)
-        return ((words, _of_mentions(rows)) for (words, _), rows in zip(pieces, output.clusters.cpu(), strict=True))
+        return map(_of_mentions, output.clusters.tolist())
 
     def join(self, row: Any, results: list[Any]) -> Record:
         document, *_ = row
-        words, clusters = results[0] if results else ([], [])
+        words = [word for sentence in self.tokenizer.split_into_words(_sentences(document)) for word in sentence]
+        clusters = results[0] if results else []
         characters = None
         if isinstance(document, str):
             lines, places, start_of_line = document.split("\n"), [], 0

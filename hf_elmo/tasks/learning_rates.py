@@ -1,7 +1,5 @@
 """Learning rates of their own for parts of a model: the biLM, the mixes of its layers, the word vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn
@@ -20,8 +18,7 @@ def learning_rates(
     mix: float | None = None,
     word_vectors: float | None = None,
 ) -> tuple[type, dict[str, Any]]:
-    """
-    The optimizer of `arguments` with separate learning rates for parts of a model.
+    """The optimizer of `arguments` with separate learning rates for parts of a model.
 
     The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
     (`max_grad_norm`). Call this function once for each Trainer, after the model is frozen or unfrozen.

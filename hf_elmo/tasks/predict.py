@@ -1,7 +1,5 @@
 """Run a fine-tuned model over texts or a file: labels of texts or pairs, tags of words, answers, or clusters."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -16,7 +14,7 @@ import torch
 
 import hf_elmo
 
-from ..embedding.jobs import Job, cut, progress_bar, require_free, require_positive, run
+from ..embedding.jobs import Job, progress_bar, require_free, require_positive, run
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.text import Pair, Row, local_path, rows_of
@@ -80,9 +78,9 @@ def predict(
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
         input_format, text_column, encoding, pretokenized, overwrite, restart, progress, workers: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
-        speakers_column, genre_column: for a coreference model with speakers or genres, the columns or keys in a file:
-            of the speakers of a document, a list or a text with a line for each name, and of the number of its genre.
-            (For documents in memory, see [`resolve`].)
+        speakers_column, genre_column: for coreference with speakers or genres, the columns or keys in a file: of a
+            document's speakers, a list or a text with a line for each name, and of the number of its genre. (For
+            documents in memory, see [`resolve`].)
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row: for a classifier `label`, `probability` and
@@ -93,8 +91,8 @@ def predict(
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist, or the output exists.
         ValueError: the model has no head; a row is not what it reads, such as a pair for a model of single texts;
-            `output` has another ending, or is the input or an address; the scores are NaN; the tokenizer
-            belongs to another model; the interrupted run had other settings.
+            `output` has another ending, or is the input or an address; the scores are NaN; the tokenizer belongs to
+            another model; the interrupted run had other settings.
         TypeError: a row is missing (`None`, NaN), or is neither text nor a list of words.
     """
     require_positive(workers=workers)
@@ -102,7 +100,7 @@ def predict(
     # Also of a model of a subclass, or of a class of remote code.
     task_class = next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)
     task = task_class(model, tokenizer, batch_tokens, pretokenized)
-    reading: dict[str, Any] = {"file_format": input_format, "encoding": encoding}
+    reading = {"file_format": input_format, "encoding": encoding}
     reading |= {"text_column": text_column, "text_pair_column": text_pair_column}
     if speakers_column is not None or genre_column is not None:
         reading["further_columns"] = speakers_column, genre_column
@@ -112,7 +110,7 @@ def predict(
             raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
         require_free(output, inputs, overwrite)
     with TemporaryDirectory() as folder:
-        rows = rows_of(inputs, reading, Path(folder), task.reads_pairs)
+        rows = rows_of(inputs, reading, Path(folder), len(task.types) == 2)
         if output is not None:
             job, how = _Prediction(task, output), {"overwrite": overwrite, "restart": restart, "workers": workers}
             total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
@@ -120,7 +118,7 @@ def predict(
                 return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
         checked, records = list(_checked(task, rows)), []
         with progress_bar(len(checked), progress, "predicting") as bar:
-            for part in _parts(task, checked):
+            for part in task.cut(checked):
                 records += task.run(part)
                 bar.update(len(part))
         return records
@@ -135,11 +133,6 @@ def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:
             raise ValueError(f"row {number} (from 0): {error}") from None
 
 
-def _parts(task: Task, rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """The rows, as many as `task` predicts together at a time."""
-    return cut(rows, lambda row: 1, task.rows_at_once)
-
-
 class _Prediction(Job):
     """Writes the lines of records."""
 
@@ -149,7 +142,7 @@ class _Prediction(Job):
         self.task, self.to_lines = task, task.write if output.suffix.lower() == ".tsv" else to_json
 
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
-        return _parts(self.task, rows)
+        return self.task.cut(rows)
 
     def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
         return pyarrow.table({"lines": [*map(self.to_lines, self.task.run(rows))]})

@@ -1,7 +1,5 @@
 """Question answering: rows for training, long passages in pieces, the best span over all pieces, SQuAD's metrics."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from ..utils.extras import extra_needed
-from .task import Piece, Record, Task, load_head, require_no_nan
+from .task import Piece, Record, Task, load_head
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
@@ -36,9 +34,8 @@ def encode_questions(
     pretokenized: bool = False,
     labeled_only: bool = False,
 ) -> dict[str, list]:
-    """
-    Rows for [`ElmoForQuestionAnswering`], as columns for `datasets`. A question has one row, or several if its passage
-    is long, as in transformers' question-answering examples; or none if the question or the passage is blank.
+    """Rows for [`ElmoForQuestionAnswering`], as columns for `datasets`. A question has one row, or several if its
+    passage is long, as in transformers' examples; or none if the question or the passage is blank.
 
     Args:
         tokenizer: the model's.
@@ -75,37 +72,39 @@ def encode_questions(
     require_list(questions, "questions")
     require_list(passages, "passages")
     numbers = range(len(questions)) if numbers is None else numbers
+    names = [*tokenizer.model_input_names, "piece"]
+    if answers is not None:
+        names += ["start_positions", "end_positions"]
+        offsets = _word_offsets(tokenizer, passages, pretokenized)
+        spans = [_answer_words(*each) for each in zip(numbers, answers, passages, offsets, strict=True)]
     texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
     cut = {"truncation": "only_second", "max_length": max_length, "stride": stride, "return_overflowing_tokens": True}
     encoded = tokenizer(*texts, is_split_into_words=pretokenized, **cut)
-    rows = [row for row, encoding in enumerate(encoded.encodings) if {0, 1} <= set(encoding.sequence_ids)]
-    columns: dict[str, list] = {key: [encoded[key][row] for row in rows] for key in tokenizer.model_input_names}
-    question_of_row, columns["piece"] = [encoded["overflow_to_sample_mapping"][row] for row in rows], []
-    for question, row in zip(question_of_row, rows, strict=True):
-        encoding = encoded.encodings[row]
-        first, count = encoding.sequence_ids.index(1), encoding.sequence_ids.count(1)
-        columns["piece"].append([numbers[question], first, encoding.word_ids[first], count])
-    if answers is not None:
-        offsets = _word_offsets(tokenizer, passages, pretokenized)
-        spans = [_answer_words(*each) for each in zip(numbers, answers, passages, offsets, strict=True)]
-        pieces = zip(question_of_row, columns["piece"], strict=True)
-        labels = [_positions(spans[question], piece, allow_no_answer) for question, piece in pieces]
-        kept = [row for row, (start, _) in enumerate(labels) if start != IGNORE_INDEX or not labeled_only]
-        columns = {name: [column[row] for row in kept] for name, column in columns.items()}
-        for side, name in enumerate(("start_positions", "end_positions")):
-            columns[name] = [labels[row][side] for row in kept]
+    columns: dict[str, list] = {name: [] for name in names}
+    for row, encoding in enumerate(encoded.encodings):
+        if not {0, 1} <= set(encoding.sequence_ids):  # a text is blank
+            continue
+        values = {name: encoded[name][row] for name in tokenizer.model_input_names}
+        question, first = encoded["overflow_to_sample_mapping"][row], encoding.sequence_ids.index(1)
+        values["piece"] = [numbers[question], first, encoding.word_ids[first], encoding.sequence_ids.count(1)]
+        if answers is not None:
+            start, end = _positions(spans[question], values["piece"], allow_no_answer)
+            if labeled_only and start == IGNORE_INDEX:
+                continue
+            values |= {"start_positions": start, "end_positions": end}
+        for name in names:
+            columns[name].append(values[name])
     return columns
 
 
 def _word_offsets(tokenizer: ElmoTokenizer, passages: Sequence[str], pretokenized: bool) -> list[np.ndarray]:
     """The start and end of the words of each passage, `[words, 2]`, in characters."""
-    distinct = list(dict.fromkeys(passages))
+    distinct = list(dict.fromkeys(passages))  # SQuAD asks several questions of a passage
     if pretokenized or not distinct:
         offsets = [[match.span() for match in re.finditer(r"\S+", passage)] for passage in distinct]
     else:
         offsets = tokenizer(distinct, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    arrays = [np.array(word_spans, dtype=np.int64).reshape(-1, 2) for word_spans in offsets]
-    of_passage = dict(zip(distinct, arrays, strict=True))
+    of_passage = {text: np.array(own, np.int64).reshape(-1, 2) for text, own in zip(distinct, offsets, strict=True)}
     return [of_passage[passage] for passage in passages]
 
 
@@ -119,7 +118,7 @@ def _answer_words(number: int, answers: Answers, passage: str, offsets: np.ndarr
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     if start < 0 or passage[start:end] != text or first > last:
         raise ValueError(
-            f"answers of question {number}: {text!r:.60} is not at character {start} of the passage ('answer_start')."
+            f"answers of question {number}: {text!r:.60} is not at the character {start} ('answer_start')."
         )
     return first, last
 
@@ -141,10 +140,9 @@ def squad_metrics(
     max_answer_words: int = MAX_ANSWER_WORDS,
     pretokenized: bool = False,
 ) -> Callable[[EvalPrediction], dict[str, float]]:
-    """
-    `compute_metrics` of Trainer for answers: exact match and F1 (Rajpurkar et al. 2016), by torchmetrics. The best span
-    over all pieces of a passage is compared with all answers to the question. Trainer passes on the column `piece` if
-    `label_names` of its arguments has it, as in the example of [`encode_questions`].
+    """`compute_metrics` of Trainer for answers: exact match and F1 (Rajpurkar et al. 2016), by torchmetrics. The best
+    span over all pieces of a passage is compared with all answers to the question. Trainer passes on the column `piece`
+    if `label_names` of its arguments has it, as in the example of [`encode_questions`].
 
     Args:
         tokenizer, passages, answers, pretokenized: as for [`encode_questions`]; the numbers in `piece` are indices into
@@ -163,20 +161,19 @@ def squad_metrics(
     offsets = _word_offsets(tokenizer, passages, pretokenized)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        start, end, *_ = prediction.predictions
+        starts, ends, *_ = prediction.predictions
         pieces = prediction.label_ids[-1]
         predicted, truth = [], []
         for number in np.unique(pieces[:, 0]).tolist():
             rows = np.flatnonzero(pieces[:, 0] == number)
-            first, words = pieces[rows, 2:].T
-            order, last = np.argsort(first), first + words
-            joined = (np.diff(first[order]) > 0) & (first[order][1:] <= last[order][:-1])
-            if not joined.all() or first.min() != 0 or last.max() != len(offsets[number]):
+            first, end = np.array(sorted((start, start + words) for start, words in pieces[rows, 2:])).T
+            is_joined = (first[:-1] < first[1:]).all() and (first[1:] <= end[:-1]).all()
+            if not is_joined or first[0] != 0 or end[-1] != len(offsets[number]):
                 raise ValueError(
                     f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or "
                     "several questions have this number: pass numbers to encode_questions."
                 )
-            logits = zip(pieces[rows].tolist(), start[rows], end[rows], strict=True)
+            logits = zip(pieces[rows].tolist(), starts[rows], ends[rows], strict=True)
             best = _best(logits, passages[number], offsets[number], allow_no_answer, max_answer_words)
             predicted.append({"id": str(number), "prediction_text": best["answer"]})
             texts = list(answers[number]["text"]) or [""]
@@ -228,9 +225,8 @@ def answer(
     max_answer_words: int = MAX_ANSWER_WORDS,
     pretokenized: bool = False,
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """
-    Answer one question, or several, each from a passage. Long passages are read in pieces; the answer is the best span
-    of all pieces. A result does not depend on the other questions (up to rounding).
+    """Answer one question, or several, each from a passage. Long passages are read in pieces; the answer is the best
+    span of all pieces. A result does not depend on the other questions (up to rounding).
 
     Args:
         model: an [`ElmoForQuestionAnswering`], or its name or folder.
@@ -263,41 +259,33 @@ class QuestionAnsweringTask(Task):
 
     rows_at_once = 64  # because all pieces of their passages are in memory
     reads = "pairs of a question and a passage, both strings"
+    types = str, str
 
     def __init__(self, *args: Any, max_answer_words: int = MAX_ANSWER_WORDS, **lengths: int) -> None:
         super().__init__(*args)
         self.max_answer_words, self.lengths = max_answer_words, lengths  # `max_length` and `stride`
-
-    def read(self, row: Any) -> Any:
-        if isinstance(row, tuple) and list in map(type, row):  # the answer is a part of a text
-            raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
-        return super().read(row)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         if not rows:
             return []
         questions, passages = zip(*rows, strict=True)
         columns = encode_questions(self.tokenizer, questions, passages, pretokenized=self.pretokenized, **self.lengths)
-        offsets, numbers = _word_offsets(self.tokenizer, passages, self.pretokenized), columns.pop("piece")
-        inputs = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return [
-            Piece(number, len(own["attention_mask"]), (own, (number, *place), offsets[number]))
-            for own, (number, *place) in zip(inputs, numbers, strict=True)
-        ]
+        pieces = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        return [Piece(piece["piece"][0], len(piece["attention_mask"]), piece) for piece in pieces]
 
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
-        return self.tokenizer.pad([inputs for inputs, *_ in pieces], return_tensors="pt")
+        inputs = [{name: piece[name] for name in self.tokenizer.model_input_names} for piece in pieces]
+        return self.tokenizer.pad(inputs, return_tensors="pt")
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Any]:
-        require_no_nan(output.start_logits, output.end_logits)
         starts, ends = (part.double().cpu().numpy() for part in (output.start_logits, output.end_logits))
-        return zip([offsets for *_, offsets in pieces], [piece for _, piece, _ in pieces], starts, ends, strict=True)
+        return zip([piece["piece"] for piece in pieces], starts, ends, strict=True)
 
     def join(self, row: Any, results: list[Any]) -> Record:
         if not results:
             return {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
-        logits = (result[1:] for result in results)
-        return _best(logits, row[1], results[0][0], self.model.config.allow_no_answer, self.max_answer_words)
+        (offsets,) = _word_offsets(self.tokenizer, row[1:], self.pretokenized)
+        return _best(results, row[1], offsets, self.model.config.allow_no_answer, self.max_answer_words)
 
     @staticmethod
     def write(record: Record) -> str:

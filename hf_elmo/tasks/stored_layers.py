@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,12 @@ def store_layers(
     folder: str | os.PathLike | None = None,
     batch_tokens: int = 4096,
 ) -> Dataset | DatasetDict:
-    """
-    Compute the layers of a model's frozen biLM once for a data set.
+    """Compute the layers of a model's frozen biLM once for a data set.
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
     the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
-    can share a stored data set; for a head on another biLM the collator raises an error.
-    The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
+    can share a stored data set; for a head on another biLM the collator raises an error. The result is memory-mapped
+    from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
 
     Args:
         model: a model with a head whose biLM is frozen.
@@ -79,7 +78,7 @@ def store_layers(
     file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model):
         stored = dataset.map(
-            lambda texts, indices: _compute(model, texts, indices, dtype, batch_tokens),
+            lambda texts, numbers: _compute(model, texts, numbers, dtype, batch_tokens),
             batched=True,
             with_indices=True,
             batch_size=ROWS,
@@ -95,14 +94,13 @@ def store_layers(
 
 @torch.no_grad()
 def _compute(
-    model: ElmoTaskModel, texts: dict[str, list], indices: list[int], dtype: str, batch_tokens: int
+    model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], dtype: str, batch_tokens: int
 ) -> dict[str, list]:
     """The new columns for some rows of the data set, whose `input_ids` are nested lists `[words, row_length]`."""
     rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
-    for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
-        if not (row.any(1).all() and np.all(mask)):
-            raise ValueError(f"row {index} of the dataset is padded: tokenize without padding; the collator pads.")
-
+    for number, row in zip(numbers, rows, strict=True):
+        if not row.any(1).all():
+            raise ValueError(f"row {number} of the dataset is padded: tokenize without padding; the collator pads.")
     lengths, boundaries = list(map(len, rows)), (model.config.bos_token_id, model.config.eos_token_id)
     stored: list[Any] = [None] * len(rows)
     for batch in batches(lengths, batch_tokens):
@@ -115,59 +113,56 @@ def _compute(
         values = values.view(torch.uint16) if dtype == "bfloat16" else values
         for index, value in zip(batch, values.numpy(), strict=True):
             stored[index] = value[: lengths[index]]
-    return {
-        "bilm_layers": stored,
-        "length": lengths,
-        "special_tokens_mask": [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows],
-    }
+    masks = [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows]
+    return {"bilm_layers": stored, "length": lengths, "special_tokens_mask": masks}
 
 
-def begin_of(model: ElmoTaskModel | None, tokenizer: ElmoTokenizer) -> Tensor | None:
-    """The forward halves of the layers of `<S>`, `[layers, P]`, by which the owner of stored layers is recognized: no
-    word precedes `<S>`, so that they depend on the biLM's weights alone. `None` without a model or its biLM."""
-    if model is None or not model.config.use_elmo:
-        return None
-    with evaluation_mode(model), torch.no_grad():
-        begin = torch.tensor([[tokenizer.convert_tokens_to_ids(str(tokenizer.bos_token))]], device=model.device)
-        layers = model.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states
-        return torch.stack(layers)[:, 0, 0, : model.config.projection_size].float().cpu()
+class LayersMixin:
+    """What makes a collator of transformers pad rows of [`store_layers`], too, and compare their layers."""
+
+    tokenizer: ElmoTokenizer
+
+    def __init__(self, tokenizer: ElmoTokenizer, model: ElmoTaskModel | None = None, **options: Any) -> None:
+        super().__init__(tokenizer, **options)  # type: ignore[call-arg]
+        self.begin = None if model is None or not model.config.use_elmo else _layers_of_begin(model, tokenizer)
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
+        if "input_ids" in features[0]:
+            return super().__call__(list(map(dict, features)))
+        rows, stored = list(map(dict, features)), []
+        for row in rows:  # transformers pads the other columns of empty words
+            if "bilm_layers" in row:
+                stored.append(row.pop("bilm_layers"))
+            length = len(stored[-1] if stored else row["word_vector_ids"])
+            row["input_ids"] = np.zeros((length, self.tokenizer.row_length), np.int64)
+        batch = super().__call__(rows)
+        del batch["input_ids"]
+        if stored:
+            if self.begin is None:
+                raise ValueError("bilm_layers need the model that reads them: pass it to the collator.")
+            mask = batch["attention_mask"].bool()
+            batch["bilm_layers"] = place(stored, mask)
+            at_begin = mask & (mask.cumsum(1) == 1) & batch.get("special_tokens_mask", torch.zeros(())).bool()
+            error = batch["bilm_layers"][at_begin][..., : self.begin.shape[1]].float() - self.begin
+            # Relative to its norm, a vector changes by 0.004 by rounding to bfloat16, and by about 1 with another biLM.
+            if not (error.norm(dim=2) <= 0.05 * self.begin.norm(dim=1)).all():
+                raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")
+        return batch
 
 
-class LayersCollator(DataCollatorWithPadding):
+class LayersCollator(LayersMixin, DataCollatorWithPadding):
     """transformers' `DataCollatorWithPadding`, which also pads rows of [`store_layers`]. These need `model`, which will
     read them: a ValueError is raised if they are layers of another biLM. `options` are those of transformers."""
 
-    def __init__(self, tokenizer: ElmoTokenizer, model: ElmoTaskModel | None = None, **options: Any) -> None:
-        super().__init__(tokenizer, **options)
-        self.begin = begin_of(model, tokenizer)
 
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        return pad_rows(self.tokenizer, features, self.begin, super().__call__)
-
-
-def pad_rows(
-    tokenizer: ElmoTokenizer,
-    rows: Sequence[Mapping[str, Any]],
-    begin: Tensor | None,
-    pad: Callable[[list[dict[str, Any]]], BatchEncoding],
-) -> BatchEncoding:
-    """Rows as `pad` pads them, of [`store_layers`], too: `bilm_layers` are padded here, and compared with `begin`, the
-    result of [`begin_of`]. For `pad`, rows without `input_ids` have empty words."""
-    if "input_ids" in rows[0]:
-        return pad(list(map(dict, rows)))
-    others = []
-    for row in rows:
-        length = len(row["bilm_layers"] if "bilm_layers" in row else row["word_vector_ids"])
-        others.append({**row, "input_ids": np.zeros((length, tokenizer.row_length), np.int64)})
-    stored = [row.pop("bilm_layers") for row in others if "bilm_layers" in row]
-    batch = pad(others)
-    del batch["input_ids"]
-    if stored:
-        mask = batch["attention_mask"].bool()
-        batch["bilm_layers"] = place(stored, mask)
-        at_begin = mask & (mask.cumsum(1) == 1) & batch.get("special_tokens_mask", torch.zeros(())).bool()
-        _require_own(batch["bilm_layers"][at_begin].float(), begin)
-    return batch
+@torch.no_grad()
+def _layers_of_begin(model: ElmoTaskModel, tokenizer: ElmoTokenizer) -> Tensor:
+    """The forward halves of the layers of `<S>`, `[layers, P]`, by which the owner of stored layers is recognized: no
+    word precedes `<S>`, so that they depend on the biLM's weights alone."""
+    begin = torch.tensor([[tokenizer.convert_tokens_to_ids(str(tokenizer.bos_token))]], device=model.device)
+    with evaluation_mode(model):
+        layers = model.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states
+    return torch.stack(layers)[:, 0, 0, : model.config.projection_size].float().cpu()
 
 
 def place(rows: Sequence[Any], mask: Tensor) -> Tensor:
@@ -178,12 +173,3 @@ def place(rows: Sequence[Any], mask: Tensor) -> Tensor:
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     padded[mask] = values
     return padded
-
-
-def _require_own(layers: Tensor, begin: Tensor | None) -> None:
-    """Compares the layers of `<S>`, `[rows, layers, 2P]`, with `begin`. Relative to its norm, a vector changes by 0.004
-    if it is rounded to bfloat16, and by about 1 with another biLM."""
-    if begin is None:
-        raise ValueError("bilm_layers need the model that reads them: pass it to the collator.")
-    if not ((layers[..., : begin.shape[1]] - begin).norm(dim=2) <= 0.05 * begin.norm(dim=1)).all():
-        raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")

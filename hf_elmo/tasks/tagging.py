@@ -13,13 +13,11 @@ import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
 from ..modeling_elmo import compact, words_mask
-from ..modeling_heads_elmo import ElmoTaskModel
 from ..pipeline_elmo import continues_span
-from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from ..utils.text import read_sentences
-from .stored_layers import begin_of, pad_rows
-from .task import Piece, Record, Task, precision_recall_f1, ratio, require_no_nan
+from .stored_layers import LayersMixin
+from .task import Piece, Record, Task, precision_recall_f1, ratio
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -31,8 +29,7 @@ Span = tuple[int, int]  # the first word, and the word after the last one
 
 
 def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> Dataset:
-    """
-    The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
+    """The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
     Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; CoNLL-U's ranges
     and empty nodes (`3-4`, `8.1`), in a file whose first column numbers the words; and comments: lines of CoNLL-U such
@@ -60,24 +57,20 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
     return Dataset.from_dict({"words": words, "tags": tags})
 
 
-class TaggingCollator(DataCollatorForTokenClassification):
+class TaggingCollator(LayersMixin, DataCollatorForTokenClassification):
     """transformers' collator, which also pads rows of [`store_layers`] if it has the `model`, as [`LayersCollator`]. A
     row needs a label for each position, as `tokenizer.align_labels` gives them."""
 
-    def __init__(self, tokenizer: ElmoTokenizer, model: ElmoTaskModel | None = None, **options: Any) -> None:
-        super().__init__(tokenizer, **options)
-        self.begin = begin_of(model, tokenizer)
-
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
-        return pad_rows(self.tokenizer, rows, self.begin, super().torch_call)
+        return super().torch_call(
+            [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
+        )
 
 
 def span_metrics(
     id2label: Mapping[int, str], scheme: str | None = None
 ) -> Callable[[EvalPrediction], dict[str, float]]:
-    """
-    `compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
+    """`compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
     It evaluates the CRF's tags, or without a CRF the best label of each word. For labels that are no spans, such as
     parts of speech (none begins with `B-`, `I-`, `E-` or `S-`), it gives the accuracy alone.
@@ -116,8 +109,7 @@ def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[li
 
 
 def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
-    """
-    The arguments of one predicate, from the tag of each word in IOB2: the role of each argument, and its spans.
+    """The arguments of one predicate, from the tag of each word in IOB2: the role of each argument, and its spans.
 
     A span `C-X` belongs to the last argument of role X before it; if there is none, the span is itself an argument of
     role X. A reference `R-X` is a role of its own. An `I-` tag that continues no span begins a span. The scorer of
@@ -143,8 +135,7 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
 
 
 def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict[str, float]]:
-    """
-    `compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
+    """`compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
 
     An argument is correct if its role and all its spans are correct; the verb is not scored. The figures equal
     those of CoNLL-2005's program. `id2label` is that of the model's configuration, with tags in IOB2.
@@ -167,30 +158,30 @@ class TaggingTask(Task):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.reads_pairs = self.model.classifier.indicator is not None
-        if self.reads_pairs:
-            self.reads = "pairs of a text and the index of its predicate's word"
+        self.reads_roles = self.model.classifier.indicator is not None
+        if self.reads_roles:
+            self.reads, self.types = "pairs of a text and the index of its predicate's word", (str | list, int)
 
     def read(self, row: Any) -> Any:
-        if not self.reads_pairs:
-            return super().read(row)
-        text, index = row if isinstance(row, tuple) else (row, None)
-        index = int(index) if isinstance(index, str) and index.isdecimal() else index
-        if not isinstance(index, int):
-            raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
+        if self.reads_roles and isinstance(row, tuple) and isinstance(row[1], str) and row[1].isdecimal():
+            row = row[0], int(row[1])
+        row = super().read(row)
+        if not self.reads_roles:
+            return row
+        text, index = row
         (words,) = self.tokenizer.split_into_words([text], self.pretokenized)
         if not 0 <= index < len(words):
             raise ValueError(f"of {len(words)} words there is no word {index}")
         return words, index
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
-        if not self.reads_pairs:
+        if not self.reads_roles:
             return super().encode(rows)
         return [Piece(number, len(row[0]) + 2, row) for number, row in enumerate(rows)]
 
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
         inputs = super().collate([piece[:1] for piece in pieces])
-        if self.reads_pairs:  # word 0 is the second position
+        if self.reads_roles:  # word 0 is the second position
             position = torch.tensor([index + 2 for _, index in pieces])[:, None]
             inputs["token_type_ids"] = (inputs["attention_mask"].cumsum(1) == position).long()
         return inputs
@@ -198,7 +189,6 @@ class TaggingTask(Task):
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
         is_word = words_mask(inputs["attention_mask"].bool(), inputs["input_ids"])
         scores, inside = compact(output.logits, is_word)
-        require_no_nan(scores[inside])
         crf = self.model.classifier.crf
         probabilities = scores.double().softmax(2) if crf is None else crf(scores, inside, marginals=True)
         tags = probabilities.argmax(2) if crf is None else compact(output.tags, is_word)[0]

@@ -1,9 +1,7 @@
 """What the tasks have in common: a fine-tuned model that is run over rows, in batches of rows of similar length."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,6 +12,7 @@ import hf_elmo
 
 from ..checkpoints.loading import locate, no_loading_bar, tokenizer_of
 from ..configuration_elmo import FIRST_VECTOR_ID
+from ..embedding.jobs import cut
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
@@ -32,8 +31,7 @@ class Piece(NamedTuple):
 
 
 class Task:
-    """
-    Runs a fine-tuned model over rows: the base class of all tasks, each of which is a file of this folder.
+    """Runs a fine-tuned model over rows: the base class of all tasks, each of which is a file of this folder.
 
     [`predict`] calls the steps in this order: `read` checks a row; `encode` makes the pieces of some rows, none of a
     blank row; `collate` makes a batch of pieces of similar length; `decode` makes a result for each piece from the
@@ -48,6 +46,7 @@ class Task:
 
     rows_at_once = 512  # sorted by length, predicted and written together; an interrupted run keeps what it wrote
     reads = "single texts"  # what a row is, for error messages
+    types: ClassVar[tuple] = (str | list,)  # of the parts of a row
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")  # of the files that `predict` can write
 
     def __init__(
@@ -56,18 +55,21 @@ class Task:
         self.model, self.tokenizer, self.pretokenized = model, tokenizer, pretokenized
         spans_batch = model.config.use_elmo and model.config.scalar_mix_layer_norm
         self.batch_tokens = 0 if spans_batch else batch_tokens  # a layer normalization would read the other rows, too
-        self.reads_pairs = model.reads_text_pairs
 
     def read(self, row: Any) -> Any:
         """The row as `encode` takes it; raises ValueError if the model does not read such a row."""
         parts = row if isinstance(row, tuple) else (row,)
-        if len(parts) != 1 + self.reads_pairs or not isinstance(parts[-1], (str, list)):
+        if len(parts) != len(self.types) or not all(map(isinstance, parts, self.types)):
             raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
         return row
 
+    def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
+        """The rows that are predicted together, one list after another."""
+        return cut(rows, lambda row: 1, self.rows_at_once)
+
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         """The words of each text, or of both texts of a pair."""
-        sides = list(zip(*rows, strict=True)) if self.reads_pairs else [rows]
+        sides = list(zip(*rows, strict=True)) if len(self.types) == 2 else [rows]
         words = zip(*(self.tokenizer.split_into_words(side, self.pretokenized) for side in sides), strict=True)
         return [Piece(row, sum(len(own) + 2 for own in texts), texts) for row, texts in enumerate(words) if all(texts)]
 
@@ -77,7 +79,7 @@ class Task:
         return self.tokenizer(*texts, is_split_into_words=True, padding=True, return_tensors="pt")
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterable[Any]:
-        """A result for each piece of a batch; raises ValueError if the scores are NaN."""
+        """A result for each piece of a batch."""
         raise NotImplementedError
 
     def join(self, row: Any, results: list[Any]) -> Record:
@@ -90,13 +92,16 @@ class Task:
         raise NotImplementedError
 
     def run(self, rows: Sequence[Any]) -> list[Record]:
-        """The records of rows, which are as `read` returns them."""
+        """The records of rows, which are as `read` returns them. Raises ValueError if an output is NaN."""
         pieces, results = self.encode(rows), [[] for _ in rows]
         with evaluation_mode(self.model), torch.inference_mode():
             for batch in batches([piece.positions for piece in pieces], self.batch_tokens):
                 own = [pieces[index].inputs for index in batch]
                 inputs = self.collate(own).to(self.model.device)
-                for index, result in zip(batch, self.decode(own, inputs, self.model(**inputs)), strict=True):
+                output = self.model(**inputs)
+                if any(isinstance(part, Tensor) and part.isnan().any() for part in output.values()):
+                    raise ValueError("scores are NaN: the weights are NaN, or too large for their dtype (try float32).")
+                for index, result in zip(batch, self.decode(own, inputs, output), strict=True):
                     results[pieces[index].row].append(result)
         return [self.join(*each) for each in zip(rows, results, strict=True)]
 
@@ -110,32 +115,26 @@ def load_head(
     """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
     ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
     has other characters, or another number of words."""
-    folder = locate(model) if isinstance(model, (str, os.PathLike)) else None
-    if folder is None:
-        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of a PeftModel: adapters stay
-        kind = type(model)
-    else:
+    if isinstance(model, (str, os.PathLike)):
+        folder = locate(model)
         kind = getattr(hf_elmo, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
-    if issubclass(kind, ElmoPreTrainedModel) and not issubclass(kind, head):  # of remote code, it is another class
-        wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
-        raise ValueError(f"{folder or 'model'} is an {kind.__name__}, but must be {wanted}")
-    if folder is not None:
         with no_loading_bar(folder):
             model = kind.from_pretrained(folder)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
+        model = model.get_base_model()
+    if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
+        wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
+        raise ValueError(f"{model.name_or_path or 'model'} is an {type(model).__name__}, but must be {wanted}")
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
-    num_words, num_vectors = len(tokenizer.words or ()), model.config.word_vectors_vocab_size
-    if num_vectors is not None and num_words + FIRST_VECTOR_ID != num_vectors:
-        needed = f"the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
-        raise ValueError(f"tokenizer has {num_words:,} words, but {needed}: use the tokenizer saved with the model.")
+    words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size
+    if vectors is not None and len(words) + FIRST_VECTOR_ID != vectors:
+        raise ValueError(
+            f"tokenizer has {len(words):,} words, but the model has vectors of {vectors - FIRST_VECTOR_ID:,} "
+            "(word_vectors_vocab_size): use the tokenizer saved with the model."
+        )
     return model if device is None else model.to(device), tokenizer
-
-
-def require_no_nan(*scores: Tensor) -> None:
-    """Raises ValueError for scores that are NaN, as after diverged training: argmax would return a label anyway."""
-    if any(part.isnan().any() for part in scores):
-        raise ValueError("the model's scores are NaN: its weights are NaN, or too large for its dtype (try float32).")
 
 
 def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:

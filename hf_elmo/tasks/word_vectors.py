@@ -1,7 +1,5 @@
 """Word vectors beside ELMo: read from files, learned for the words of texts, and added to a model."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +18,10 @@ from .task import load_head
 def read_word_vectors(
     path: str | os.PathLike, words: Iterable[str] | None = None, limit: int | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """
-    Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`, with a first line `words size`),
-    or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one space
-    between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words with a line
-    break, which no tokenizer can hold, are left out.
+    """Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`; its first line is `words
+    size`), or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one
+    space between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words with a
+    line break, which no tokenizer can hold, are left out.
 
     Args:
         words: keep only the vectors of these words, as they are spelled and in lower case; all by default.
@@ -88,9 +85,8 @@ def add_word_vectors(
     texts: Iterable[str | Sequence[str]] | None = None,
     **fields: Any,
 ) -> ElmoTaskModel:
-    """
-    A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`. It has the biLM of `model` and a new, untrained
-    head, whose input is larger.
+    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`. It has the biLM of `model` and a new head,
+    not trained, whose input is larger.
 
     Args:
         model: a model with a head, or its name or folder.
@@ -120,8 +116,7 @@ def count_words(
     limit: int | None = None,
     lowercase: bool = False,
 ) -> list[str]:
-    """
-    The words of texts by decreasing frequency. Set them as `tokenizer.words` to learn word vectors from scratch.
+    """The words of texts by decreasing frequency. Set them as `tokenizer.words` to learn word vectors from scratch.
 
     Args:
         tokenizer: splits the texts.
