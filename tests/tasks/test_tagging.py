@@ -130,7 +130,7 @@ def test_the_pipeline_finds_the_spans_that_metrics_count() -> None:
     model = small_model(ElmoForTokenClassification, id2label=dict(enumerate(names)))
     tag, generator = ElmoTokenClassificationPipeline(model=model, tokenizer=ElmoTokenizer()), np.random.default_rng(0)
     for labels in [[1, 3, 5, 0, 7, 7], *generator.integers(len(names), size=(200, 8)).tolist()]:
-        words = [{"word": "a", "scores": np.ones(9), "tag": n, "start": i, "end": i + 1} for i, n in enumerate(labels)]
+        words = [{"word": "a", "scores": np.eye(9)[n], "start": i, "end": i + 1} for i, n in enumerate(labels)]
         spans = tag.aggregate([{**word, "index": word["start"]} for word in words], AggregationStrategy.SIMPLE)
         found = [
             (span["entity_group"], span["start"], span["end"] - 1) for span in spans if span["entity_group"] != "O"
