@@ -93,15 +93,14 @@ def read_rows(
     left, tensors = dict(datasets), {}
     for names, keys, transform in expand(table, shapes):
         like = transform.write(*(np.zeros(shapes[key], np.float32) for key in keys))
-        arrays = [left.pop(name, None) for name in names]
-        for name, array, expected in zip(names, arrays, like, strict=True):
-            if expected is None:  # optional
-                continue
-            if array is None:
+        arrays = []
+        for name, expected in zip(names, like, strict=True):
+            array = left.pop(name, None)
+            if array is None and expected is not None:  # None: optional
                 raise ValueError(f"{where}: {name!r} is missing; its shape should be {expected.shape}.")
-            if array.shape != expected.shape:
+            if expected is not None and array.shape != expected.shape:
                 raise ValueError(f"{where}: {name!r} has the shape {array.shape}, not {expected.shape}.")
-        arrays = [None if array is None else np.asarray(array, np.float32) for array in arrays]
+            arrays.append(None if array is None else np.asarray(array, np.float32))
         tensors.update(zip(keys, transform.read(*arrays), strict=True))
     if left:
         raise ValueError(f"{where} has {len(left)} unexpected tensors, such as {min(left)!r}.")
@@ -264,17 +263,10 @@ def options_of(config: ElmoConfig) -> dict[str, Any]:
 def read_bilm(
     fields: Mapping[str, Any], datasets: Mapping[str, np.ndarray], where: str, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
-    """
-    The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix.
-
-    Args:
-        fields: those of the configuration that the weights do not determine; with `vocab_size` the softmax is read.
-        datasets: all datasets by their names in this format. Error messages call their file `where`.
-        vocabulary: the words of a word-level model, in the order of the rows of `embedding`.
-
-    Raises:
-        ValueError: a dataset is missing, unknown or of another shape, or the vocabulary is not that of the model.
-    """
+    """The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix. `fields` are those of
+    the configuration that the weights do not determine; with `vocab_size` the softmax is read. `vocabulary` has the
+    words of a word-level model, in the order of the rows of `embedding`. Raises ValueError, which calls the file of the
+    `datasets` `where`, as [`read_rows`], or if the vocabulary is not that of the model."""
     # The single layer of a model that bilm-tf saved has another path.
     datasets = {name.replace("RNN/LSTMCell", "RNN/MultiRNNCell/Cell0/LSTMCell"): x for name, x in datasets.items()}
     fields = {**fields, "cell_projection": any(name.endswith("/W_P_0") for name in datasets) or None}
@@ -300,24 +292,10 @@ def read_bilm(
 
 
 def read_weights(
-    options: Path, weights: Path, vocabulary: Sequence[str] = (), words: Path | None = None
+    options: Path, weights: Path, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
-    """Reads `options.json` and `weights.hdf5` with [`read_bilm`]; with `words`, the `embedding` that bilm-tf's
-    `dump_token_embeddings` wrote there for the words of `vocabulary`, in place of the characters. Raises ValueError
-    also if those are not the vectors of the model."""
-    fields, datasets = read_options(options), read_hdf5(weights)
-    config, arrays = read_bilm(fields, datasets, str(weights), vocabulary=vocabulary)
-    if words is None:
-        return config, arrays
-    ids = Speller(ElmoTokenizer(max_word_length=config.max_word_length), boundary_words=True)
-    with torch.no_grad():
-        own = model_of(config, arrays).char_encoder(torch.from_numpy(ids.characters(vocabulary[:100]))).numpy()
-    table = read_hdf5(words)
-    datasets = {name: array for name, array in datasets.items() if name.startswith("RNN_")} | table
-    read = read_bilm(fields | {"char_filters": []}, datasets, str(words), vocabulary=vocabulary)
-    if not np.allclose(table["embedding"][:100], own, rtol=1e-3, atol=1e-3):
-        raise ValueError(f"{words}: 'embedding' does not hold the model's vectors of the vocabulary's words.")
-    return read
+    """Reads `options.json` and `weights.hdf5` with [`read_bilm`]."""
+    return read_bilm(read_options(options), read_hdf5(weights), str(weights), vocabulary)
 
 
 def read_hdf5(path: str | Path) -> dict[str, np.ndarray]:
@@ -342,24 +320,34 @@ def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) 
             `vocab.txt` or `vocab.txt.gz`.
         others: the weights file, if `source` is the options file; then the vocabulary, which a word-level model and
             `words` need, by default the only `vocab*.txt` beside the weights or beside `words`.
-        words: as for [`read_weights`].
+        words: a file of bilm-tf's `dump_token_embeddings`, whose `embedding` takes the place of the characters.
     """
     words = None if words is None else Path(words)
     if others and not source.is_dir():
         options, weights, *vocabularies = source, *others
     else:
         options, weights, *vocabularies = _only(source, "*options*.json"), _only(source, "*.hdf5", words), *others
-    is_word_level = not read_options(options)["char_filters"]
-    needs_words = is_word_level or words is not None
+    fields, datasets = read_options(options), read_hdf5(weights)
+    needs_words = words is not None or not fields["char_filters"]
     if not vocabularies:
         found = find_files((words or weights).parent, "vocab*.txt" if needs_words else "vocab.txt*")
         vocabularies = [file for file in found if file.suffix in (".txt", ".gz")]
     embedded = read_vocabulary(vocabularies[0]) if len(vocabularies) == 1 and needs_words else ()
-    config, arrays = read_weights(options, weights, embedded, words)
-    vocabulary = next(iter(vocabularies), None)
-    files = [file for file in (options, weights, words, vocabulary) if file is not None]
+    config, arrays = read_bilm(fields, datasets, str(weights), embedded)
     of_simple_elmo = (options.name, weights.name) == ("options.json", "model.hdf5")
-    splitting = "whitespace" if of_simple_elmo or is_word_level else "lm1b"
+    splitting = "lm1b" if config.char_filters and not of_simple_elmo else "whitespace"
+    files = [options, weights]
+    if words is not None:
+        ids = Speller(ElmoTokenizer(max_word_length=config.max_word_length), boundary_words=True)
+        with torch.no_grad():
+            own = model_of(config, arrays).char_encoder(torch.from_numpy(ids.characters(embedded[:100]))).numpy()
+        table, files = read_hdf5(words), [*files, words]
+        datasets = {name: array for name, array in datasets.items() if name.startswith("RNN_")} | table
+        config, arrays = read_bilm(fields | {"char_filters": []}, datasets, str(words), embedded)
+        if not np.allclose(table["embedding"][:100], own, rtol=1e-3, atol=1e-3):
+            raise ValueError(f"{words}: 'embedding' does not hold the model's vectors of the vocabulary's words.")
+    vocabulary = next(iter(vocabularies), None)
+    files += [] if vocabulary is None else [vocabulary]
     return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=vocabulary)
 
 
@@ -379,8 +367,8 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
         dtype: `"float32"`, `"bfloat16"` or `"float16"`.
 
     Raises:
-        FileNotFoundError, OSError, ValueError: as for [`read_weights`]; or a weight is NaN, infinite or too large for
-            `dtype`.
+        FileNotFoundError, OSError: a file does not exist, or `weights` is no HDF5 file.
+        ValueError: options or datasets are not an ELMo's; or a weight is NaN, infinite or too large for `dtype`.
     """
     source = read_allennlp(Path(options), Path(weights))
     return model_of(source.config, source.arrays, dtype)
@@ -420,7 +408,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
             "read bytes, with a char_vocab_size of 262 or 263."
         )
     tensors = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if not key.startswith("scalar_mix.")}
-    vocabulary = [] if config.char_filters else tokenizer_of(model).vocabulary or []
+    vocabulary = () if config.char_filters else tokenizer_of(model).vocabulary or ()
     written = {key: array for own in identities(config).values() for key, array in own.items()} | tensors
     table = list(expand(table_of(vocabulary), written))
     if left := tensors.keys() - {key for row in table for key in row.keys}:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,53 +82,48 @@ def write_checkpoint(
 ) -> Path:
     """Writes a model as the folder `out`, for [`hf_elmo.conversion.convert`]: `dtype` and `word_splitting` are its
     arguments; the model card includes the page `about`."""
-    model, record = model_of(source.config, source.arrays, dtype), make_record(source, dtype)
-    has_softmax = isinstance(model, ElmoForPreTraining)
+    model, splitting = model_of(source.config, source.arrays, dtype), word_splitting or source.word_splitting
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
-    files: dict[str, Any] = {"vocab_file": str(source.vocabulary)} if has_softmax or embeds_words else {}
-    splitting = word_splitting or source.word_splitting
-    files |= {"max_word_length": source.config.max_word_length, "embeds_words": embeds_words}
-    tokenizer = ElmoTokenizer(splitting, **files)
+    has_words = embeds_words or isinstance(model, ElmoForPreTraining)
+    files = {"vocab_file": str(source.vocabulary)} if has_words else {}
+    length = source.config.max_word_length
+    tokenizer = ElmoTokenizer(splitting, max_word_length=length, embeds_words=embeds_words, **files)
     if source.characters is not None:
         tokenizer.character_vocab = source.characters
+    digests = [(file.name, digest_of(file)) for file in source.files]  # names without folders
+    optional = {"scalar_mixes": source.scalar_mixes, "left_behind": source.left_behind}
+    record = {
+        "converted_with": f"hf_elmo {version('hf-elmo')}",
+        "source_format": source.format,
+        "sources": [{"file": name, "sha256": digest} for name, digest in digests],
+        **{key: value for key, value in optional.items() if value},
+        "dtype": dtype,
+        "compared": f"read back, every tensor equals its source's value in {dtype}",
+    }
     card = make_card(
         out.resolve().name,
         about,
         config=model.config,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=model.num_parameters(),
         dtype=dtype,
-        sources=[(file["file"], file["sha256"]) for file in record["sources"]],
+        sources=digests,
         source_format=source.format,
         word_splitting=splitting,
-        scalar_mixes=source.scalar_mixes,
-        left_behind=source.left_behind,
         learned_mix=bool(np.any(source.arrays.get(SCALAR_MIX[0], 0))),
+        **optional,
     )
     with new_path(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
         (folder / "conversion.json").write_text(content, encoding="utf-8")
-        if source.vocabulary is not None and tokenizer.vocabulary is None:
+        if source.vocabulary is not None and not has_words:
             with open_file(source.vocabulary) as words:
                 (folder / "softmax_vocab.txt").write_bytes(words.read())
         card.save(folder / "README.md")
         written = type(model).from_pretrained(folder, dtype="auto").state_dict()
         torch.testing.assert_close(written, dict(model.state_dict()), rtol=0, atol=0)
     return out
-
-
-def make_record(source: Source, dtype: str) -> dict[str, Any]:
-    """The content of `conversion.json`: the source files (names without folders, SHA-256) and their conversion."""
-    optional = {"scalar_mixes": source.scalar_mixes, "left_behind": source.left_behind}
-    return {
-        "converted_with": f"hf_elmo {version('hf-elmo')}",
-        "source_format": source.format,
-        "sources": [{"file": file.name, "sha256": digest_of(file)} for file in source.files],
-        **{key: value for key, value in optional.items() if value},
-        "dtype": dtype,
-        "compared": f"read back, every tensor equals its source's value in {dtype}",
-    }
 
 
 def digest_of(file: Path) -> str:

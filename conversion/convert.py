@@ -9,7 +9,7 @@ from .allennlp_archive import read_archive
 from .checkpoint import Source, require_absent, write_checkpoint
 from .files import find_files, unpack
 from .manylangs import read_manylangs
-from .published import PUBLISHED, download, page, published_model
+from .published import PUBLISHED, download, page
 from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_model
 
 Reader = Callable[..., Source]
@@ -79,8 +79,9 @@ def convert(
         model, given = str(given[0]), []
     about = None
     if model is not None:
-        word_splitting = published_model(model).word_splitting if word_splitting is None else word_splitting
-        about = page(model)
+        if model not in PUBLISHED:
+            raise ValueError(f"model is {model!r}, but no published model has that name: see hf-elmo convert --list.")
+        word_splitting, about = word_splitting or PUBLISHED[model].word_splitting, page(model)
         if not given:
             files = download(model, cache_dir)
             given = files if len(files) == 1 else [files[0].parent]

@@ -64,13 +64,21 @@ def read_manylangs(folder: Path) -> Source:
         [character for character in characters if character not in MARKER_IDS],
         None if words is None else [word for word in words if word not in BOUNDARY_WORDS],
     )
-    config = config_from_settings(settings, vocabulary)
+    table = module_table(*NAMES)
+    if has_characters:
+        ids = MARKER_IDS | vocabulary.character_ids
+        transform = reorder(list(characters.values()), [ids[character] for character in characters])
+        table.append(Row([CHARACTERS], ["char_encoder.embedding.weight"], transform))
+    if words is not None:
+        # A boundary that `words` lacks gets the row of unknown words; row 0 is for padding.
+        numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
+        numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
+        transform = reorder(numbers, range(1, len(numbers) + 1))
+        table.append(Row([WORDS], ["char_encoder.word_embedding.weight"], transform))
     tensors = {}
     for part in ("token_embedder", "encoder"):
         tensors |= {f"{part}.{name}": array for name, array in read_pickle(folder / f"{part}.pkl").items()}
-    table = [_characters_row(characters), *module_table(*NAMES)]
-    if words is not None:
-        table.append(_words_row(words))
+    config = config_from_settings(settings, vocabulary)
     arrays = read_rows(table, tensors, config, str(folder))
     files = [file for file in map(folder.joinpath, FILES) if file.is_file()]
     files += [] if settings_file is None else [settings_file]
@@ -116,8 +124,8 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
         hidden_size=2 * encoder["projection_dim"],
         cell_size=encoder["dim"],
         num_hidden_layers=encoder["n_layers"],
-        cell_clip=float(encoder["cell_clip"]) if encoder["cell_clip"] else None,
-        proj_clip=float(encoder["proj_clip"]) if encoder["proj_clip"] else None,
+        cell_clip=float(encoder["cell_clip"] or 0) or None,
+        proj_clip=float(encoder["proj_clip"] or 0) or None,
     )
 
 
@@ -130,18 +138,3 @@ def read_lexicon(path: Path) -> dict[str, int]:
             *entry, number = line.strip().split("\t")
             entries[entry[0] if entry else "\u3000"] = int(number)
     return dict(sorted(entries.items(), key=lambda entry: entry[1]))
-
-
-def _characters_row(characters: Mapping[str, int]) -> Row:
-    others = [character for character in characters if character not in MARKER_IDS]
-    ids = MARKER_IDS | CharacterVocabulary(others).character_ids
-    transform = reorder(list(characters.values()), [ids[character] for character in characters])
-    return Row([CHARACTERS], ["char_encoder.embedding.weight"], transform)
-
-
-def _words_row(words: Mapping[str, int]) -> Row:
-    """The word embedding. A boundary that `words` lacks gets the row of unknown words; row 0 is for padding."""
-    numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
-    numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
-    transform = reorder(numbers, range(1, len(numbers) + 1))
-    return Row([WORDS], ["char_encoder.word_embedding.weight"], transform)

@@ -1,20 +1,32 @@
-"""Exports a model as an ONNX graph with dynamic batch size and length by `torch.export`; the recurrence is a `Scan`."""
+"""Models that `torch.export` can trace, and ONNX files of them: one graph for every batch size and length, with padding
+on either side.
 
+The models of hf_elmo read packed words and group words by length, so that the shapes inside depend on the values of a
+batch. A traced graph cannot do that. It reads padded words, and each LSTM is one `scan` over them.
+"""
+
+import copy
 import logging
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
+from transformers.utils import can_return_tuple
+from transformers.utils.import_utils import is_torch_greater_or_equal
 
 import hf_elmo
 from hf_elmo.checkpoints.loading import locate
-from hf_elmo.configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
+from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
+from hf_elmo.modeling_elmo import ElmoModel, LstmWeights, State, _stack, _step
+from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoWords
+from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining, ElmoForPreTrainingOutput
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.utils.extras import extra_needed
 
 from .checkpoint import new_path
-from .exportable import exportable
 
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
@@ -51,67 +63,205 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
         (name,) = AutoConfig.from_pretrained(folder).architectures or [""]
         model = getattr(hf_elmo, name, hf_elmo.ElmoModel).from_pretrained(folder, dtype=torch.float32)
     has_head = type(model).__name__ == "ElmoForSequenceClassification"  # the class may come from remote code
+    model = exportable(model if has_head else model.base_model)
+    model.config.output_hidden_states = output_hidden_states
     with new_path(out) as file:
-        program = _translate(_Graph(exportable(model if has_head else model.base_model), output_hidden_states))
-        program.save(file, external_data=False)
+        _translate(model).save(file, external_data=False)
         onnx.checker.check_model(str(file), full_check=True)
     return out
 
 
-class _Graph(nn.Module):
-    """A model that takes the tensors `inputs` and returns a tuple of tensors, named by `names`."""
-
-    def __init__(self, model: PreTrainedModel, output_hidden_states: bool) -> None:
-        super().__init__()
-        self.model, self.output_hidden_states, config = model, output_hidden_states, model.config
-        self.inputs, self.names = ["input_ids", "attention_mask"], ["logits"]
-        if model is not model.base_model and config.word_vectors_vocab_size is not None:
-            self.inputs.append("word_vector_ids")
-        if model is model.base_model:
-            mixes = config.num_scalar_mixes if config.num_scalar_mixes > 1 else 0
-            self.names = ["last_hidden_state", "pooler_output", *(f"scalar_mixes.{n}" for n in range(mixes))]
-        if output_hidden_states:
-            self.names += [f"hidden_states.{number}" for number in range(config.num_hidden_layers + 1)]
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, word_vector_ids: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        words = {} if word_vector_ids is None else {"word_vector_ids": word_vector_ids}
-        output = self.model(input_ids, attention_mask, output_hidden_states=self.output_hidden_states, **words)
-        tensors = []
-        for name in self.names:
-            field, _, number = name.partition(".")
-            value = getattr(output, field)
-            tensors.append(value[int(number)] if number else value)
-        return tuple(tensors)
-
-
-def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
+def _translate(model: PreTrainedModel) -> torch.onnx.ONNXProgram:
     # Two rows of three positions, the last one of the second row is padding: no size is 1, and no two are equal.
-    sentence = torch.ones(2, 3, graph.model.config.row_length, dtype=torch.int64)
-    sentence[:, :, 3 : graph.model.config.max_word_length] = WORD_PADDING_ID
-    sentence[:, :, 1] = torch.tensor([SENTENCE_BEGIN_ID, 98, SENTENCE_END_ID])
-    sentence[:, :, 0], sentence[:, :, 2], sentence[1, 2] = WORD_BEGIN_ID, WORD_END_ID, 0
-    example = [sentence, *[(sentence != 0).any(2).long()] * (len(graph.inputs) - 1)]
+    config = model.config
+    tokenizer = ElmoTokenizer(word_splitting="whitespace", max_word_length=config.max_word_length)
+    inputs = dict(tokenizer(["a", ""], padding=True, return_tensors="pt"))
+    word_ids = (0, config.row_length - config.max_word_length)
+    inputs["input_ids"] = nn.functional.pad(inputs["input_ids"], word_ids, value=1)
+    if isinstance(model, ElmoForSequenceClassification) and config.word_vectors_vocab_size is not None:
+        inputs["word_vector_ids"] = inputs["attention_mask"]
+    names = []
+    for name, value in model(**inputs).items():
+        names += [name] if isinstance(value, Tensor) else [f"{name}.{number}" for number in range(len(value))]
     batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
-    shapes = {name: {0: batch, 1: words} for name in graph.inputs}
+    shapes = {name: {0: batch, 1: words} for name in inputs}
     logger = logging.getLogger("torch.onnx")  # warns of a missing torchvision and of the names of axes
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            exported = torch.export.export(graph, tuple(example), dynamic_shapes=shapes)
+            exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes)
             program = torch.onnx.export(
                 exported,
                 dynamo=True,
-                input_names=graph.inputs,
-                output_names=graph.names,
+                input_names=list(inputs),
+                output_names=names,
                 dynamic_shapes=shapes,
                 opset_version=20,
                 verbose=False,
             )
     finally:
         logger.setLevel(level)
+    outputs = program.model.graph.outputs
+    outputs[:] = sorted(outputs, key=lambda value: value.name.startswith("hidden_states."))  # the layers are last
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # they hold stack traces with paths
     return program
+
+
+def exportable(model: PreTrainedModel) -> PreTrainedModel:
+    """
+    A copy of a model for `torch.export.export`, `torch.onnx.export` and transformers' exporters.
+
+    The copy has the arguments, outputs and numbers of the model. It is frozen, in evaluation mode and in float32, on
+    the CPU. `ElmoModel`, `ElmoForPreTraining` and `ElmoForSequenceClassification` with any encoder can be exported; of
+    a model with another head, the copy is the `ElmoModel`.
+
+    Raises:
+        ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
+        ImportError: PyTorch is older than 2.8, whose `scan` is the first that can be exported.
+    """
+    if not is_torch_greater_or_equal("2.8"):
+        raise ImportError(f"export needs torch 2.8 or later, but this is torch {torch.__version__}.")
+    if model.config.scalar_mix_layer_norm:
+        raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
+    names = [each.__name__ for each in PADDED]  # the model's class may come from remote code
+    model = model if type(model).__name__ in names else model.base_model
+    padded = getattr(hf_elmo, type(model).__name__)(copy.deepcopy(model.config))
+    padded.load_state_dict({name: weight.float().cpu() for name, weight in model.state_dict().items()})
+    for module in padded.modules():
+        module.__class__ = PADDED.get(type(module), type(module))
+    return padded.float().eval().requires_grad_(False)
+
+
+class _Padding:
+    """Stands in for `Packing`: words stay where they are. Of a mask `[texts, batch, words]` each text is a row."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask.flatten(0, -2)
+
+    @classmethod
+    def of(cls, mask: Tensor) -> "_Padding":
+        return cls(mask)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        return padded
+
+    pad = pack
+
+
+class _PaddedElmo(ElmoModel):
+    packing_type = _Padding
+
+    def read_layers(
+        self, inputs: Tensor, packing: _Padding, state: State | None = None, output_hidden_states: bool | None = None
+    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
+        bilm, vectors, mask = self.bilm, inputs, packing.mask
+        if not inputs.is_floating_point() and self.char_encoder.embedding is None:
+            vectors = self.char_encoder(inputs)
+        elif not inputs.is_floating_point():
+            distinct, index = torch.unique(inputs.flatten(0, 1), dim=0, return_inverse=True)
+            characters = distinct[:, self.char_encoder.characters]
+            vectors = self.char_encoder._mix_filters(self.char_encoder._convolve(characters), distinct)
+            vectors = vectors.index_select(0, index).unflatten(0, inputs.shape[:2])
+        vectors = vectors * mask[:, :, None]
+        state = bilm.initial_state(vectors.shape[0], vectors) if state is None else state
+        x, layers, after = torch.stack((vectors, vectors.flip(1))), [torch.cat((vectors, vectors), dim=2)], []
+        for index, pair in enumerate(zip(bilm.forward_layers, bilm.backward_layers, strict=True)):
+            start, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
+            output, end = read_both_ways(x, mask, start, weights, *bilm.clips)
+            x = output + x if bilm.use_skip_connections and index > 0 else output
+            layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
+            after.append(end)
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        state = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+        return layers, tuple(layers) if wanted else None, state
+
+
+class _PaddedBiLSTM(ElmoBiLSTM):
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        shape = 2, vectors.shape[0], self.lstm.hidden_size
+        for layer in range(self.lstm.num_layers):
+            both = self.lstm.all_weights[2 * layer : 2 * layer + 2]
+            weights = [LstmWeights(ih, hh, bias_ih + bias_hh, None) for ih, hh, bias_ih, bias_hh in both]
+            x = torch.stack((vectors, vectors.flip(1)))
+            start = vectors.new_zeros(shape), vectors.new_zeros(shape)  # a scan refuses one tensor for both
+            x, _ = read_both_ways(x, mask, start, weights)
+            vectors = torch.cat((x[0], x[1].flip(1)), dim=2)
+        return vectors
+
+
+class _PaddedClassifier(ElmoForSequenceClassification):
+    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
+        """The words at their own positions. (How many texts a row holds is not known when a graph is traced.)"""
+        mask, boundaries, texts = inputs.mask, inputs.boundaries, [inputs.mask]
+        if self.reads_text_pairs:
+            number = ((boundaries & mask).cumsum(1) + 1) // 2
+            texts = [mask & (number == 1), mask & (number == 2)]
+        layers, hidden_states = [], None
+        if self.config.use_elmo:
+            copies, packing = torch.cat([inputs.input_ids] * len(texts)), _Padding(torch.stack(texts))
+            layers, hidden_states, _ = self.elmo.read_layers(copies, packing, None, inputs.output_hidden_states)
+            if hidden_states is not None:
+                hidden_states = tuple(layer.unflatten(0, (len(texts), -1)).sum(0) for layer in hidden_states)
+        words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
+        ids = inputs.word_vector_ids
+        return [_Places(own, own, layers, number, ids) for number, own in enumerate(words)], hidden_states
+
+
+class _Places(ElmoWords):
+    """Words at their own positions, padded where they were. `indices` is the number of the text."""
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        return packed.unflatten(0, (-1, self.mask.shape[0]))[self.indices]
+
+
+class _PaddedLanguageModels(ElmoForPreTraining):
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, output_hidden_states: bool | None = None
+    ) -> ElmoForPreTrainingOutput:
+        output = self.elmo(input_ids, attention_mask, output_hidden_states=True, return_dict=True)
+        mask = (input_ids != 0).any(2) if attention_mask is None else attention_mask.bool()
+        forward, backward = (self.lm_head(x) * mask[:, :, None] for x in output.hidden_states[-1].chunk(2, dim=2))
+        layers = output.hidden_states if output_hidden_states else None
+        return ElmoForPreTrainingOutput(forward_logits=forward, backward_logits=backward, hidden_states=layers)
+
+
+PADDED: dict[type[nn.Module], type[nn.Module]] = {
+    ElmoModel: _PaddedElmo,
+    ElmoBiLSTM: _PaddedBiLSTM,
+    ElmoForSequenceClassification: _PaddedClassifier,
+    ElmoForPreTraining: _PaddedLanguageModels,
+}
+
+
+def read_both_ways(
+    inputs: Tensor,
+    mask: Tensor,
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """[`hf_elmo.modeling_elmo.bilstm_layer`] of a forward and a backward LSTM as one `scan` over padded words.
+
+    `inputs` are `[2, rows, words, input]`, the second half in reverse order; `mask` is `[rows, words]`, true for words,
+    in text order. Padding may be at any position: it leaves the state unchanged, and its outputs are zero."""
+    from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
+
+    _, rows, words, size = inputs.shape
+    stacked = LstmWeights(*(w if w is None else w.detach() for w in _stack(weights, inputs.dtype)))
+    flat = inputs.reshape(2, rows * words, size)
+    gates = torch.baddbmm(stacked.bias.unsqueeze(1), flat, stacked.weight_ih.mT)
+    gates = gates.reshape(2, rows, words, gates.shape[-1]).permute(2, 0, 1, 3).detach()
+
+    def step(before, now):  # no annotations: strict export cannot read them
+        (input_half, is_word), (hidden, cell) = now, before
+        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, (cell_clip, proj_clip))
+        hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
+        return (hidden, cell), new_hidden * is_word
+
+    masks = torch.stack((mask, mask.flip(1))).permute(2, 0, 1).unsqueeze(-1)
+    state, outputs = scan(step, (state[0], state[1]), (gates, masks))
+    return outputs.permute(1, 2, 0, 3), state

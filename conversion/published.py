@@ -1,5 +1,6 @@
 """The published models that are converted by name: their descriptions, the addresses of their files, the download."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,28 +21,38 @@ NLPL = ("http://vectors.nlpl.eu/repository/11/",)
 
 class Published(NamedTuple):
     """A published model: a description; the paths of its files below each of the hosts, which are tried in this order;
-    how its tokenizer splits text by default."""
+    how its tokenizer splits text by default; the values in its page, if this describes several models."""
 
     about: str
     files: tuple[str, ...]
     hosts: tuple[str, ...] = ALLENNLP
     word_splitting: str = "lm1b"
+    page_fields: Mapping[str, str] = {}
 
 
-def _files(folder: str, name: str | None = None) -> tuple[str, str]:
-    name = name or f"elmo_{folder}"
-    return f"{folder}/{name}_options.json", f"{folder}/{name}_weights.hdf5"
+def _files(name: str) -> tuple[str, str]:
+    return f"{name}_options.json", f"{name}_weights.hdf5"
 
 
 _TRAINING = "2x4096_512_2048cnn_2xhighway_tf_checkpoint"
 PUBLISHED = {
-    "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
-    "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
-    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files("2x4096_512_2048cnn_2xhighway")),
-    "original-5.5b": Published(
-        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files("2x4096_512_2048cnn_2xhighway_5.5B")
+    "small": Published(
+        "English, cell 1024, 1 Billion Word Benchmark",
+        _files("2x1024_128_2048cnn_1xhighway/elmo_2x1024_128_2048cnn_1xhighway"),
     ),
-    "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
+    "medium": Published(
+        "English, cell 2048, 1 Billion Word Benchmark",
+        _files("2x2048_256_2048cnn_1xhighway/elmo_2x2048_256_2048cnn_1xhighway"),
+    ),
+    "original": Published(
+        "English, cell 4096, 1 Billion Word Benchmark",
+        _files("2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway"),
+    ),
+    "original-5.5b": Published(
+        "English, cell 4096, 5.5 billion words of Wikipedia and news",
+        _files("2x4096_512_2048cnn_2xhighway_5.5B/elmo_2x4096_512_2048cnn_2xhighway_5.5B"),
+    ),
+    "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt/elmo_pt")),
     "pubmed": Published(
         "English, PubMed, of AllenNLP's contributed models",
         (
@@ -68,7 +79,7 @@ PUBLISHED = {
 
 # The code and the language of each model of ELMoForManyLangs, in the order of the models' numbers in NLPL's repository
 # of word vectors. The first number is 136.
-_CODES_AND_LANGUAGES = (
+_LANGUAGES = (
     "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, cu Old Church Slavonic, da Danish, de German, el Greek, "
     "en English, es Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, "
     "grc Ancient Greek, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, id Indonesian, it Italian, ja Japanese, "
@@ -76,16 +87,12 @@ _CODES_AND_LANGUAGES = (
     "pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovene, sv Swedish, tr Turkish, ug Uyghur, "
     "uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese"
 )
-LANGUAGES = {
-    entry.partition(" ")[0]: (number, entry.partition(" ")[2])
-    for number, entry in enumerate(_CODES_AND_LANGUAGES.split(", "), start=136)
-}
-PUBLISHED |= {
-    f"manylangs-{code}": Published(
-        f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip", (f"{number}.zip",), NLPL, "whitespace"
+for number, entry in enumerate(_LANGUAGES.split(", "), start=136):
+    code, _, language = entry.partition(" ")
+    fields, about = {"code": code, "language": language, "number": str(number)}, f"{language}, ELMoForManyLangs"
+    PUBLISHED[f"manylangs-{code}"] = Published(
+        f"{about}, {NLPL[0]}{number}.zip", (f"{number}.zip",), NLPL, "whitespace", fields
     )
-    for code, (number, language) in LANGUAGES.items()
-}
 
 
 def all_names() -> dict[str, str]:
@@ -93,20 +100,10 @@ def all_names() -> dict[str, str]:
     return {name: published.about for name, published in PUBLISHED.items()}
 
 
-def published_model(name: str) -> Published:
-    """The published model of this name. Raises ValueError if there is no such model."""
-    if name not in PUBLISHED:
-        raise ValueError(f"model is {name!r}, but no published model has that name: see hf-elmo convert --list.")
-    return PUBLISHED[name]
-
-
 def page(name: str) -> ModelCard:
     """The page about a published model, for its model card."""
-    family, _, code = name.partition("-")
-    if family != "manylangs":
-        return published_card(name)
-    number, language = LANGUAGES[code]
-    return published_card(family, code=code, language=language, number=str(number))
+    fields = PUBLISHED[name].page_fields
+    return published_card("manylangs" if fields else name, **fields)
 
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
@@ -115,10 +112,9 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
     of huggingface_hub's cache. An interrupted download resumes.
 
     Raises:
-        ValueError: there is no model with that name.
         ConnectionError: no host serves a file.
     """
-    model = published_model(name)
+    model = PUBLISHED[name]
     folder = cached_assets_path("hf_elmo", "conversion", name) if cache_dir is None else Path(cache_dir, name)
     folder.mkdir(parents=True, exist_ok=True)
     with WeakFileLock(folder / ".lock"):
