@@ -229,10 +229,7 @@ def _in_words(size: float) -> str:
 
 
 def prepare(
-    model: ElmoModel | str | os.PathLike | None,
-    tokenizer: ElmoTokenizer | None,
-    dtype: str | torch.dtype | None,
-    device: str | torch.device | None,
+    model: Any, tokenizer: ElmoTokenizer | None, dtype: str | torch.dtype | None, device: str | torch.device | None
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model, copied if `dtype` is another one or a `device` is given, and the tokenizer."""
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -242,7 +239,7 @@ def prepare(
         model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of a PeftModel: adapters stay
         model = getattr(model, "base_model", model)
         if dtype not in (None, model.dtype) or device is not None:
-            model = copy.deepcopy(model).to(device=device, dtype=dtype)  # type: ignore[call-arg]
+            model = copy.deepcopy(model).to(device=device, dtype=dtype)
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer

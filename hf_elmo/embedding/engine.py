@@ -70,12 +70,9 @@ def make_array(shape: tuple[int, ...], dtype: str, folder: str | os.PathLike | N
 
 
 class EmbeddedRows:
-    """The words and the vectors of consecutive rows, filled in any order; the pooled vectors of blank rows are zero.
-
-    Args:
-        first: the number of the first row.
-        folder: the folder of a temporary file with the vectors, mapped into memory; by default there is no file.
-    """
+    """The words and the vectors of consecutive rows, of which the first has the number `first`, filled in any order;
+    the pooled vectors of blank rows are zero. With `folder`, the vectors are in a temporary file there, mapped into
+    memory."""
 
     def __init__(
         self, layout: RowLayout, words: list[list[str]], first: int = 0, folder: str | os.PathLike | None = None
@@ -165,8 +162,7 @@ class CorpusEncoder:
         self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
         # The layer normalization of a mix is over all words of a row, and its alignment is over both directions, which
         # are not encoded at once if a row is encoded in pieces.
-        needs = config.scalar_mix_layer_norm or config.scalar_mix_alignment
-        self.needs_whole_rows = layers == "mix" and needs
+        self.needs_whole_rows = layers == "mix" and (config.scalar_mix_layer_norm or config.scalar_mix_alignment)
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
         self.warned = False
 

@@ -41,11 +41,8 @@ _job: Job  # of this worker
 
 
 class Job:
-    """What [`run`] does with a model on its device. With several workers, each has a copy, which pickle makes.
-
-    Args:
-        settings: what the shards depend on besides the model, the tokenizer and the rows, JSON-serializable.
-    """
+    """What [`run`] does with a model on its device. `settings` are what the shards depend on besides the model, the
+    tokenizer and the rows, JSON-serializable. With several workers, each has a copy of the job, which pickle makes."""
 
     def __init__(self, model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, **settings: Any) -> None:
         self.model = model

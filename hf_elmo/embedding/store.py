@@ -30,6 +30,7 @@ METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSO
 PARQUET_OPTIONS = {"use_dictionary": ["words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
+Tables = Iterator[pyarrow.Table]
 StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
 HDF5 = (".hdf5", ".h5")
 FORMATS = (".safetensors", ".npz", *HDF5, ".parquet", ".txt", ".txt.gz")
@@ -57,16 +58,11 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
 
 
 def write_vectors(
-    path: Path,
-    shards: Iterator[pyarrow.Table],
-    layout: RowLayout,
-    rows: int,
-    metadata: dict[str, Any],
-    index: dict[str, str],
+    path: Path, shards: Tables, layout: RowLayout, rows: int, about: dict[str, Any], index: dict[str, str]
 ) -> None:
-    """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. It says
-    about itself `metadata`; HDF5 has the `index`, the number of each sentence."""
-    text, suffix = json.dumps(metadata), path.suffix.lower()
+    """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. Its
+    metadata are `about`; HDF5 has the `index`, the number of each sentence."""
+    text, suffix = json.dumps(about), path.suffix.lower()
     if suffix == ".parquet":
         _write_parquet(path, shards, layout, text)
     elif suffix in (".txt", ".gz"):
@@ -88,7 +84,7 @@ def _numbers(vectors: pyarrow.Array) -> np.ndarray:
     return vectors.to_numpy()
 
 
-def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, Any]]:
+def _arrays(tables: Tables, layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """The names and arrays of a file: one array for each row, named by the row's number or name; or, if rows are pooled
     and have no names, one array `embeddings`."""
     named, pooled = False, np.zeros((0, *layout.shape(0)), layout.dtype)
@@ -113,11 +109,8 @@ def holds_vectors(path: str | os.PathLike) -> bool:
 
 
 def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]]:
-    """What a Parquet file of word vectors that `embed` wrote says about itself, and its rows, some at a time.
-
-    Raises:
-        ValueError: the file has one vector for each row (pooled), or does not say which model and layers it is of.
-    """
+    """What a Parquet file of word vectors that `embed` wrote says about itself, and its rows, some at a time;
+    ValueError if it has one vector for each row (pooled), or does not say which model and layers it is of."""
     schema = pyarrow.parquet.read_schema(path)
     about = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}"))
     kind, layers = schema.field("embedding").type, None
@@ -160,7 +153,7 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dic
             archive.create_dataset("sentence_to_index", data=[json.dumps(index)])
 
 
-def _write_text(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:
+def _write_text(path: Path, tables: Tables, layout: RowLayout) -> None:
     """Write a line for each word, and a blank line after each row; of pooled rows, a line for each row."""
     compress = partial(gzip.GzipFile, "", "wb", 6, mtime=0) if path.suffix.lower() == ".gz" else nullcontext
     with open(path, "wb") as raw, compress(raw) as file:
@@ -178,7 +171,7 @@ def _write_text(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) 
                 file.write(("".join(own) + ("" if layout.pooled else "\n")).encode())
 
 
-def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout, metadata: str) -> None:
+def _write_parquet(path: Path, tables: Tables, layout: RowLayout, metadata: str) -> None:
     """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
     first = next(tables, EmbeddedRows(layout, []).table())
     schema = first.schema.with_metadata({METADATA: metadata})

@@ -118,8 +118,7 @@ class Embedder:
             table = rows.table()
             for name, source in ((self.column, "embedding"), (self.words_column, "words")):
                 if name is not None:
-                    values = table[source] if isinstance(batch, pyarrow.Table) else table[source].chunk(0)
-                    batch = batch.append_column(name, values)
+                    batch = batch.append_column(name, table[source].chunk(0))
             return batch
         columns = {self.column: list(map(_nested, rows.result())) if is_frame else rows.result()}
         if self.words_column is not None:

@@ -66,13 +66,9 @@ def local_path(path: str | os.PathLike) -> Path:
 
 
 def find_files(pattern: str | os.PathLike) -> list[str]:
-    """The files that a path, a folder or a glob pattern stands for, in alphabetical order.
-
-    A folder stands for all files below it, except files and folders whose names begin with a dot or an underscore.
-
-    Raises:
-        FileNotFoundError: no file matches.
-    """
+    """The files that a path, a folder or a glob pattern stands for, in alphabetical order; FileNotFoundError if there
+    is none. A folder stands for all files below it, except files and folders whose names begin with a dot or an
+    underscore."""
     filesystem, path = url_to_fs(os.fspath(pattern))
     if filesystem.isdir(path):
         paths = [file for file in filesystem.find(path) if not re.search("/[._]", file.removeprefix(path))]
@@ -88,12 +84,9 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
 
 @contextmanager
 def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`. A pipe, such as that of a
-    shell's `<(zcat x)`, can be read once.
-
-    Raises:
-        ValueError: the compressed data end too early, as after an interrupted download, or are damaged.
-    """
+    """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`; ValueError if they end too
+    early, as after an interrupted download, or are damaged. A pipe, such as that of a shell's `<(zcat x)`, can be read
+    once."""
     name = os.fspath(path)
     compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
     by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
@@ -109,11 +102,8 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
     """The lines of a text file ([`open_file`]), each with its line break, which `newline` determines as in `open`; a
-    byte order mark at the beginning of UTF-8 is left out.
-
-    Raises:
-        ValueError: the file has bytes that are invalid in the encoding; the message has the number of the line.
-    """
+    byte order mark at the beginning of UTF-8 is left out. ValueError, with the number of the line, for bytes that are
+    invalid in the encoding."""
     codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     lines_read = 0
     try:
@@ -269,16 +259,15 @@ class RowSource:
             if {self.text_column, self.text_pair_column, *self.further_columns} - {None, word_column}:
                 raise ValueError(f"{self.path} is read as {kind}, without named columns: pass input_format")
             if kind == "conll":
-                sentences = read_sentences(self.path, word_column, encoding=self.encoding)
-                yield from (([word for (word,) in sentence],) for sentence in sentences)
+                for sentence in read_sentences(self.path, word_column, encoding=self.encoding):
+                    yield ([word for (word,) in sentence],)
+            elif kind == "fasta":
+                yield from ((sequence,) for sequence in self._sequences())
             else:
-                yield from ((row,) for row in (self._sequences() if kind == "fasta" else self._lines()))
-
-    def _lines(self) -> Iterator[str]:
-        for line in read_lines(self.path, self.encoding):
-            if line.startswith("-DOCSTART-") and self.file_format is None:
-                raise ValueError(f"{self.path} is a file of CoNLL: pass input_format='conll' (or 'text')")
-            yield line.rstrip("\n")
+                for line in read_lines(self.path, self.encoding):
+                    if line.startswith("-DOCSTART-") and self.file_format is None:
+                        raise ValueError(f"{self.path} is a file of CoNLL: pass input_format='conll' (or 'text')")
+                    yield (line.rstrip("\n"),)
 
     def _sequences(self) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
