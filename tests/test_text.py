@@ -133,8 +133,6 @@ def test_a_second_column_gives_pairs(tmp_path, name, data, column, pair_column):
         ("a.jsonl", b'{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
         ("a.jsonl", b'"a"\n\n{"text": "b"\n', {}, "line 3, column 13"),
         ("a.fasta", b"MKV\n>P1\nMKV\n", {}, "line 1"),
-        ("a.fasta", b">P1\n; from a database\nMKV\n", {}, "line 2"),
-        ("a.txt", b"ham\ta text\n", {"text_column": 1}, "without named columns"),
         ("eng.txt", b"-DOCSTART- -X- O\n\nHe PRP O\n", {}, "input_format='conll'"),
         ("a.json", b'["A text.", "Another."]\n', {}, r"a\.json"),
         ("a.csv", b"id,text\n1,a\n2\n", {}, r"a\.csv, line 3"),
@@ -153,7 +151,6 @@ CONLLU = [f"{CONLLU}\n# sent_id = 2\n1\tNo\tno\n2\t!\t!\n", ["Vamos", "a", "el",
 CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP *\na 0 1 ran VBD (V*) *\n\n#end document\n"
 SENTENCES = {
     "a.conllu.gz": CONLLU,
-    "a.conll": ["# newdoc\n\n#\thttp://a.b\n1\tHe\tO\n3\tran\tO\n", ["He", "ran"]],
     "comments.iob2": ["# id 1\ta=b\nHe _ _ O\n#a note\n\n# id 2\ta=b\n\n# _ _ O\n1 _ _ O\n", ["He"], ["#", "1"]],
     "offsets.conll": ["He 0 2 O\nran 3 6 O\n", ["He", "ran"]],
     "one column.conll": ["He\n#\n\n7\n", ["He", "#"], ["7"]],
@@ -232,7 +229,6 @@ TEXT = "It isn't  so."  # three words at whitespace, five by the tokenizer
 # Of each function the number of words that it finds in TEXT; `how` is the tokenizer and `pretokenized`.
 COUNTS = {
     "embed": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, corpus, **how)[0]),
-    "embed texts": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, [TEXT], **how)[0]),
     "nearest_neighbors": lambda model, corpus, **how: len(
         hf_elmo.nearest_neighbors(model, f"Oh. {TEXT}", "It", corpus, top=1, **how)[1][0].sentence
     ),

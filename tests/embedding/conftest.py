@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.embedding.engine import CorpusEncoder
 
 from ..factories import save_checkpoint
@@ -43,3 +43,16 @@ def stop_after(monkeypatch):
         return calls
 
     return arrange
+
+
+@pytest.fixture
+def stopped_after(stop_after):
+    """A function that embeds so many windows, then stops. It returns a list of the rows of windows computed later."""
+
+    def run(windows: int, *arguments, **options) -> list[int]:
+        stop_after(windows)
+        with pytest.raises(Stopped):
+            embed(*arguments, **options)
+        return stop_after(1000)
+
+    return run

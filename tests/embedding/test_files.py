@@ -144,13 +144,6 @@ def test_names_that_a_format_cannot_hold_are_refused_before_the_work(tmp_path, m
     assert calls == []
 
 
-def test_a_missing_h5py_is_said_before_the_work(tmp_path, model, monkeypatch, stop_after):
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    stop_after(0)
-    with pytest.raises(ModuleNotFoundError, match="convert"):
-        embed(model, ROWS, tmp_path / "out.hdf5")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):

@@ -14,21 +14,18 @@ from hf_elmo.embedding import jobs
 
 from ..factories import whitespace_tokenizer, write_lines
 from ..kills import run_with_kills
-from .helpers import ROWS, Stopped, close, initial_model, read
+from .helpers import ROWS, close, initial_model, read
 
 
 @pytest.mark.parametrize(("ending", "stops"), [(".safetensors", [0]), (".parquet", [1]), (".npz", [2, 0, 1])])
-def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stop_after, stops, ending):
+def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stopped_after, stops, ending):
     source = write_lines(tmp_path / "in.txt", ROWS * 3)
     options = {"batch_tokens": 30, "window": 25}
     whole, parts = tmp_path / f"whole{ending}", tmp_path / f"parts{ending}"
     embed(model, source, whole, **options)
     for windows in stops:
-        stop_after(windows)
-        with pytest.raises(Stopped):
-            embed(model, source, parts, **options)
+        calls = stopped_after(windows, model, source, parts, **options)
         assert not parts.exists()
-    calls = stop_after(1000)
     embed(model, source, parts, **options)
     assert sum(calls) < 3 * len(ROWS) or sum(stops) == 0  # finished windows are not computed again
     assert parts.read_bytes() == whole.read_bytes()
@@ -43,14 +40,11 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_resuming_with_something_else_is_refused_unless_nothing_is_finished(tmp_path, model, stop_after, change):
+def test_resuming_with_something_else_is_refused_unless_nothing_is_finished(tmp_path, model, stopped_after, change):
     source, other = write_lines(tmp_path / "in.txt", ROWS), {change: CHANGES[change]()}
     for windows in (1, 0):
         arguments = {"model": model, "inputs": source, "output": tmp_path / f"{windows}.npz", "window": 20}
-        stop_after(windows)
-        with pytest.raises(Stopped):
-            embed(**arguments)
-        stop_after(1000)
+        stopped_after(windows, **arguments)
         if windows > 0:
             with pytest.raises(ValueError, match=f"{change}.*restart"):
                 embed(**arguments | other)
@@ -67,35 +61,27 @@ def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
     assert mine.read_text() == "mine\n"
 
 
-def test_rows_that_changed_are_computed_again(tmp_path, model, stop_after, monkeypatch):
+def test_rows_that_changed_are_computed_again(tmp_path, model, stopped_after, monkeypatch):
     source = write_lines(tmp_path / "in.txt", ROWS * 3)
-    stop_after(4)
-    with pytest.raises(Stopped):
-        embed(model, source, tmp_path / "out.npz", window=25)
+    calls = stopped_after(4, model, source, tmp_path / "out.npz", window=25)
     rows = [*ROWS[:-1], "other words", *ROWS, *ROWS, "one row more"]
     fingerprint = jobs.model_fingerprint  # between the two readings of the input
     monkeypatch.setattr(jobs, "model_fingerprint", lambda model: write_lines(source, rows) and fingerprint(model))
-    calls = stop_after(1000)
     assert embed(model, source, tmp_path / "out.npz", window=25).rows == len(rows)
     assert 0 < sum(calls) < len(rows)  # windows of unchanged rows were kept
     close(read(tmp_path / "out.npz"), embed(model, rows))
 
 
-def test_an_empty_shard_is_computed_again_and_drafts_are_removed(tmp_path, model, stop_after, capsys):
+def test_an_empty_shard_is_computed_again_and_drafts_are_removed(tmp_path, model, stopped_after, capsys):
     whole, output = tmp_path / "whole.npz", tmp_path / "out.npz"
     embed(model, ROWS, whole, window=20)
-    stop_after(2)
-    with pytest.raises(Stopped):
-        embed(model, ROWS, output, window=20)
+    stopped_after(2, model, ROWS, output, window=20)
     *_, last = sorted((tmp_path / "out.npz.parts").glob("*.arrow"))
     last.write_bytes(b"")  # as after a loss of power
     draft = tmp_path / "out.npz.parts" / f".123.{last.name}"
     draft.write_bytes(b"a part")
-    stop_after(0)
-    with pytest.raises(Stopped):
-        embed(model, ROWS, output, window=20)
+    calls = stopped_after(0, model, ROWS, output, window=20)
     assert not draft.exists()
-    calls = stop_after(1000)
     embed(model, ROWS, output, window=20, progress=True)
     assert f"continues after {len(ROWS) - sum(calls)} rows" in capsys.readouterr().err
     assert output.read_bytes() == whole.read_bytes()
