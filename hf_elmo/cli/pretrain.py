@@ -56,7 +56,7 @@ def vocab(
         raise FileExistsError(f"OUT, {out}, exists: choose another name, or give --overwrite.")
     tokenizer = None if pretokenized else ElmoTokenizer(word_splitting)
     source = open_texts(files, tokenizer, column=text_column, encoding=encoding)
-    vocabulary = build_vocabulary((words for text in source.read() for words in text), size, min_count)
+    vocabulary = build_vocabulary(source.sentences(), size, min_count)
     vocabulary.save(out)
     print(f"{out}: {len(vocabulary):,} words")
 

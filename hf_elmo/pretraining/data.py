@@ -5,14 +5,14 @@ import hashlib
 import heapq
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
@@ -20,11 +20,27 @@ from ..checkpoints.fingerprints import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
 from ..utils.text import Words
-from .texts import DatasetTexts, Text, TextFiles
+from .texts import TEXTS_AT_ONCE, DatasetTexts, Text, TextFiles
 from .vocabulary import Vocabulary
 
-END_OF_EPOCH = object()
 Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
+Streams = Sequence[list[Token]]  # inputs and targets of the forward LM, then those of the backward LM
+
+
+def _streams(text: Text) -> Streams:
+    """Inputs and targets of the forward LM over a text, then of the backward LM, which starts at the text's end."""
+    sentences = [[BEGIN, *words, END] for words in text]
+    backward = [sentence[::-1] for sentence in reversed(sentences)]
+    return tuple(
+        list(chain.from_iterable(sentence[part] for sentence in direction))
+        for direction in (sentences, backward)
+        for part in (slice(None, -1), slice(1, None))
+    )
+
+
+def _steps(text: Text) -> int:
+    """Time steps of each LM over a text: its words, and one boundary a sentence."""
+    return sum(len(words) + 1 for words in text if words)
 
 
 class _Batches(IterableDataset):
@@ -38,8 +54,11 @@ class _Batches(IterableDataset):
 
     carries_state: bool
     options: tuple[str, ...]  # attributes that are arguments of this layout alone
-    position: tuple[str, ...]  # names, without their underscore, of attributes that hold text read but not yielded yet
+    position: tuple[str, ...]  # names, without their underscore, of the attributes that the next batches depend on
+    ahead = 0  # batches that are made before they are taken, while a GPU computes
     _capacity: int  # the size of a batch of this process: time steps or rows
+    _size: Callable[[Text], int]  # the size of a text, in the same unit
+    _next_batch: Callable[[], dict[str, Tensor]]
 
     def __init__(
         self,
@@ -52,41 +71,46 @@ class _Batches(IterableDataset):
         world_size: int = 1,
     ) -> None:
         self.source, self.tokenizer = source, tokenizer
-        self.part = source.part(rank, world_size) if world_size > 1 else source
+        self.part = source.part(rank, world_size)
         self.endless = not source.countable  # has no length: the words are not counted, and an epoch never ends
         self.encoder = WordEncoder(tokenizer)
-        self.batch_size = batch_size
-        self.seed = seed
-        self.shuffle_block = shuffle_block
+        self.batch_size, self.seed, self.shuffle_block = batch_size, seed, shuffle_block
         self.rank, self.world_size = rank, world_size
         self._epoch, self._texts_read = 0, 0  # passes over the source completed, texts of this pass read
-        self._step = 0  # batches of the current epoch yielded
-        self._resumed_at = 0
+        self._texts = self._read()
+        self._step, self._resumed_at = 0, 0  # batches of the current epoch yielded; those yielded before a stop
         self._length: int | None = None
-        self._texts: Iterator[Text] | None = None
+        self._made: deque[Future] = deque()  # batches that nobody has taken yet, each with the position after it
+        self._thread = ThreadPoolExecutor(1)
+        self._taken: dict[str, Any] = {}  # the position after the batch that was taken last
 
     def __len__(self) -> int:
         if self._length is None:
             if self.endless:
                 raise TypeError("the length of the text is not known: set max_steps.")
-            self._length = self._count() // (self._capacity * self.world_size)
+            from accelerate.utils import gather_object  # of the extra `train`
+
+            texts = tqdm(self.part.read(), desc="Counting words", unit=" texts", leave=False)
+            size = sum(gather_object([sum(map(self._size, texts))]))
+            self._length = size // (self._capacity * self.world_size)
             if self._length == 0:
-                raise ValueError(
-                    f"the text does not fill one batch of batch_size {self.batch_size} in each of {self.world_size} "
-                    "processes: use more text, a smaller batch_size, or fewer processes."
-                )
+                where = f"in each of {self.world_size} processes"
+                raise ValueError(f"the text does not fill one batch of batch_size {self.batch_size} {where}.")
         return self._length
 
     def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
         length = None if self.endless and self._length is None else len(self)
-        if length is not None:
-            self._resumed_at %= length  # in an endless run, the step counts from the run's beginning
+        # A position of an endless run counts its batches from the run's beginning.
+        self._step = self._resumed_at if length is None else self._resumed_at % length
+        self._resumed_at = 0
         # A resumed Trainer skips the batches that it has trained on in this epoch: None stands for them, at no cost.
-        yield from repeat(None, self._resumed_at)
-        self._step, self._resumed_at = self._resumed_at, 0
+        yield from repeat(None, self._step)
         while length is None or self._step < length:
             self._step += 1
-            yield self._next_batch()
+            while len(self._made) <= self.ahead:
+                self._made.append(self._thread.submit(lambda: (self._next_batch(), self._position())))
+            batch, self._taken = self._made.popleft().result()
+            yield batch
         self._step = 0
 
     @property
@@ -98,104 +122,46 @@ class _Batches(IterableDataset):
             "held_out": self.source.held_out,
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
             "vocabulary": hashlib.sha256("\n".join(self.encoder.vocabulary.words).encode()).hexdigest(),
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "shuffle_block": self.shuffle_block,
             "processes": self.world_size,
-            **{name: getattr(self, name) for name in self.options},
+            **{name: getattr(self, name) for name in ("batch_size", "seed", "shuffle_block", *self.options)},
         }
 
+    def _position(self) -> dict[str, Any]:
+        return {name: copy.copy(getattr(self, f"_{name}")) for name in self.position}
+
     def state_dict(self) -> dict[str, Any]:
-        """The position of the next batch in the text of this process."""
-        ended = self._length is not None and self._step == self._length
-        return {
-            "epoch": self._epoch,
-            "texts_read": self._texts_read,
-            "step": 0 if ended else self._step,
-            "length": self._length,
-            **{name: copy.copy(getattr(self, f"_{name}")) for name in self.position},
-        }
+        """The position, in the text of this process, after the batch that was taken last."""
+        step = self._step if self._length is None else self._step % self._length
+        return {**(self._taken or self._position()), "step": step, "length": self._length}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a position saved by `state_dict` of a dataset with the same `settings`."""
-        self._epoch, self._texts_read, self._length = state["epoch"], state["texts_read"], state["length"]
+        wait(self._made)
+        self._made.clear()
+        self._taken = {name: state[name] for name in self.position}
+        for name, value in self._taken.items():
+            setattr(self, f"_{name}", copy.copy(value))
+        self._texts = self._read()
         self._step = self._resumed_at = state["step"]
-        self._texts = None
-        for name in self.position:
-            setattr(self, f"_{name}", copy.copy(state[name]))
+        self._length = state["length"]
 
-    def _next_text(self) -> Text:
-        if self._texts is None:
-            self._texts = self._pass(self._epoch, self._texts_read)
-        text = next(self._texts, None)
-        if text is None:
+    def _read(self) -> Iterator[Text]:
+        """The texts from the position on, pass after pass. Texts are shuffled within blocks to bound the memory."""
+        size = self.shuffle_block or TEXTS_AT_ONCE
+        while True:
+            block, done = divmod(self._texts_read, size)
+            texts = self.part.read(block * size)
+            # With interned strings, a block takes only about 10 bytes a word.
+            while chunk := [[list(map(sys.intern, words)) for words in text] for text in islice(texts, size)]:
+                rng = np.random.default_rng((self.seed, self._epoch, block))
+                order = rng.permutation(len(chunk)) if self.shuffle_block else range(len(chunk))
+                for index in order[done:]:
+                    self._texts_read += 1
+                    yield chunk[index]
+                block, done = block + 1, 0
             if self._texts_read == 0:
                 raise ValueError(f"process {self.rank} of {self.world_size} has no text to train on: give more text.")
-            self._epoch, self._texts_read, self._texts = self._epoch + 1, 0, None
-            return self._next_text()
-        self._texts_read += 1
-        return text
-
-    def _pass(self, epoch: int, start: int) -> Iterator[Text]:
-        """One pass over the source, from position `start` of its shuffled order. Texts are shuffled within blocks to
-        bound the memory."""
-        if not self.shuffle_block:
-            yield from self.part.read(start)
-            return
-        block, done = divmod(start, self.shuffle_block)
-        texts = self.part.read(block * self.shuffle_block)
-        # With interned strings, a block takes only about 10 bytes a word.
-        while chunk := [[list(map(sys.intern, words)) for words in text] for text in islice(texts, self.shuffle_block)]:
-            order = np.random.default_rng((self.seed, epoch, block)).permutation(len(chunk))
-            for index in order[done:]:
-                yield chunk[index]
-            block, done = block + 1, 0
-
-    def _count(self) -> int:
-        """The size of the whole text, in the unit of `_capacity`. If processes train together, each counts its part."""
-        together = distributed.is_initialized() and distributed.get_world_size() == self.world_size > 1
-        texts = (self.part if together else self.source).read()
-        size = sum(map(self._size, tqdm(texts, desc="Counting words", unit=" texts", leave=False)))
-        if together:
-            from accelerate.utils import gather_object
-
-            size = sum(gather_object([size]))
-        return size
-
-    def _size(self, text: Text) -> int:
-        """The size of a text, in the unit of `_capacity`."""
-        raise NotImplementedError
-
-    def _next_batch(self) -> dict[str, Tensor]:
-        raise NotImplementedError
-
-
-class ReadAhead(IterableDataset):
-    """The batches of a dataset; a thread makes the next ones while a GPU computes. `state_dict` is the position after
-    the batch that was taken last."""
-
-    def __init__(self, batches: _Batches, most: int = 4) -> None:
-        self.batches, self.most, self._state = batches, most, None
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
-        batches = iter(self.batches)
-        with ThreadPoolExecutor(1) as thread:
-            waiting = deque(thread.submit(self._next, batches) for _ in range(self.most))
-            while True:
-                batch, self._state = waiting.popleft().result()
-                if batch is END_OF_EPOCH:
-                    return
-                waiting.append(thread.submit(self._next, batches))
-                yield batch
-
-    def _next(self, batches: Iterator) -> tuple[Any, dict[str, Any]]:
-        return next(batches, END_OF_EPOCH), self.batches.state_dict()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.batches.state_dict() if self._state is None else self._state
+            self._epoch, self._texts_read = self._epoch + 1, 0
 
 
 class PackedWindows(_Batches):
@@ -214,17 +180,15 @@ class PackedWindows(_Batches):
         labels `[batch_size, window, 2]`: the targets of the forward and of the backward LM.
 
     Args:
-        source: the text, read sentence by sentence.
+        source, seed: the text, and the seed with which it is shuffled.
         tokenizer: a tokenizer with the vocabulary.
-        batch_size: number of rows in each process.
-        window: number of words in a row of a window.
-        seed: the seed for shuffling.
+        batch_size, window: number of rows in each process, and of words in a row.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps the source's order. With blocks
             smaller than the corpus the loss jumps between blocks where the source changes its subject.
         rank, world_size: the rank of this process and the number of processes, as in torch.distributed.
     """
 
-    carries_state, options, position = True, ("window",), ("rows", "waiting")
+    carries_state, options, position = True, ("window",), ("epoch", "texts_read", "rows", "waiting")
 
     def __init__(
         self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
@@ -234,28 +198,26 @@ class PackedWindows(_Batches):
         self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, number of its words read
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
-    def _size(self, text: Text) -> int:
-        return _steps(text)
+    _size = staticmethod(_steps)
 
     def _next_sentence(self) -> Words:
         while not self._waiting:
-            self._waiting = [words for words in self._next_text() if words]
+            self._waiting = [words for words in next(self._texts) if words]
         return self._waiting.pop(0)
 
     def _next_batch(self) -> dict[str, Tensor]:
-        streams: tuple[list, ...] = ([], [], [], [])
+        batch = []
         for row, (words, position) in enumerate(self._rows):
-            missing = self.window
-            while missing:
+            streams: Streams = ([], [], [], [])
+            while missing := self.window - len(streams[0]):
                 if position > len(words):
                     words, position = self._next_sentence(), 0
-                stop = min(position + missing, len(words) + 1)
                 for stream, tokens in zip(streams, _streams([words]), strict=True):
-                    stream += tokens[position:stop]
-                missing -= stop - position
-                position = stop
+                    stream += tokens[position : position + missing]
+                position += missing
             self._rows[row] = words, position
-        return self.encoder.batch(streams, (self.batch_size, self.window))
+            batch.append(streams)
+        return self.encoder.batch(batch, masked=False)
 
 
 class PaddedTexts(_Batches):
@@ -266,27 +228,17 @@ class PaddedTexts(_Batches):
     last, the backward LM from last to first, each with its boundaries. Rows of similar length are batched together.
 
     Yields dictionaries as [`PackedWindows`] does, with the length of the longest row instead of `window`, and with an
-    `attention_mask`; `labels` are -100 at padded positions.
-
-    Args:
-        source, tokenizer, batch_size, seed, shuffle_block, rank, world_size: as in [`PackedWindows`].
-        max_words: length of the longest row, boundaries included.
-        sort_batches: number of batches that are formed together, from rows sorted by length.
+    `attention_mask`; `labels` are -100 at padded positions. The arguments are those of [`PackedWindows`].
     """
 
-    carries_state, options, position = False, ("max_words", "sort_batches"), ("rest", "pool", "pools")
+    carries_state, options = False, ("max_words", "sort_batches")
+    position = ("epoch", "texts_read", "rest", "pool", "pools")
+    max_words = 400  # length of the longest row, boundaries included
+    sort_batches = 50  # batches that are formed together, from rows sorted by length
 
-    def __init__(
-        self,
-        source,
-        tokenizer: ElmoTokenizer,
-        batch_size: int = 32,
-        max_words: int = 400,
-        sort_batches: int = 50,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, source, tokenizer: ElmoTokenizer, batch_size: int = 32, **kwargs: Any) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
-        self.max_words, self.sort_batches, self._capacity = max_words, sort_batches, batch_size
+        self._capacity = batch_size
         self._rest: list[Row] = []  # rows read but not in a batch yet
         self._pool: list[list[Row]] = []  # batches formed but not yielded yet
         self._pools = 0  # pools formed
@@ -301,7 +253,7 @@ class PaddedTexts(_Batches):
         rng = np.random.default_rng((self.seed, *seeds))
         size, wanted = self.batch_size, self.sort_batches * self.batch_size
         while len(self._rest) < wanted:
-            text = [words for words in self._next_text() if words]
+            text = [words for words in next(self._texts) if words]
             steps, most = _steps(text), self.max_words
             self._rest += [(text, start, min(start + most, steps)) for start in range(0, steps, most)]
         rows, self._rest = sorted(self._rest[:wanted], key=lambda row: row[2] - row[1]), self._rest[wanted:]
@@ -313,13 +265,7 @@ class PaddedTexts(_Batches):
         if not self._pool:
             self._fill_pool()
         rows = self._pool.pop()
-        width = max(stop - start for _, start, stop in rows)
-        streams: tuple[list, ...] = ([], [], [], [])
-        for text, start, stop in rows:
-            padding = [PADDING] * (width - (stop - start))
-            for stream, tokens in zip(streams, _streams(text), strict=True):
-                stream += tokens[start:stop] + padding
-        return _with_mask(self.encoder.batch(streams, (len(rows), width)))
+        return self.encoder.batch([stream[start:stop] for stream in _streams(text)] for text, start, stop in rows)
 
 
 class WordEncoder:
@@ -332,18 +278,27 @@ class WordEncoder:
         boundaries = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
         self._labels = {**self.vocabulary._ids, **boundaries, PADDING: -100}
 
-    def labels(self, tokens: Sequence[Token]) -> np.ndarray:
-        """Each token's row in the vocabulary, `[tokens]`; -100 for padding."""
-        return np.array([self._labels.get(token, self.vocabulary.unk_id) for token in tokens], dtype=np.int64)
+    def characters(self, rows: Sequence[Sequence[Token]]) -> Tensor:
+        """The character ids of rows of tokens, padded to the longest row: `[rows, words, characters]`."""
+        return torch.from_numpy(self.speller.characters(_padded(rows))).unflatten(0, (len(rows), -1))
 
-    def batch(self, streams: Sequence[list[Token]], shape: tuple[int, int]) -> dict[str, Tensor]:
-        """The model's arguments from flat lists of tokens: inputs and targets of the forward LM, then those of the
-        backward LM; `shape` is (rows, words)."""
-        inputs, targets, backward_inputs, backward_targets = streams
-        characters = torch.from_numpy(self.speller.characters(inputs + backward_inputs)).view(2, *shape, -1)
-        labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (targets, backward_targets)]
-        labels = torch.stack(labels, dim=-1)
-        return {"input_ids": characters[0], "backward_input_ids": characters[1], "labels": labels}
+    def labels(self, rows: Sequence[Sequence[Token]]) -> Tensor:
+        """The row of each token in the vocabulary, -100 for padding: `[rows, words]`."""
+        labels = map(self._labels.get, _padded(rows), repeat(self.vocabulary.unk_id))
+        return torch.from_numpy(np.fromiter(labels, np.int64)).view(len(rows), -1)
+
+    def batch(self, rows: Iterable[Streams], masked: bool = True) -> dict[str, Tensor]:
+        """The model's arguments from the streams of each row, if `masked` with an `attention_mask`."""
+        inputs, targets, backward_inputs, backward_targets = zip(*rows, strict=True)
+        characters = self.characters(inputs + backward_inputs).chunk(2)
+        labels = torch.stack([self.labels(targets), self.labels(backward_targets)], dim=-1)
+        batch = {"input_ids": characters[0], "backward_input_ids": characters[1], "labels": labels}
+        return {**batch, "attention_mask": (labels[..., 0] != -100).long()} if masked else batch
+
+
+def _padded(rows: Sequence[Sequence[Token]]) -> list[Token]:
+    width = max(map(len, rows))
+    return list(chain.from_iterable([*row, *[PADDING] * (width - len(row))] for row in rows))
 
 
 def carried_windows(
@@ -355,37 +310,12 @@ def carried_windows(
 
     Yields batches `[rows, window]`, of which the last may be shorter.
     """
-    streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]
+    streams: list[Streams] = [([], [], [], []) for _ in range(rows)]
     ends = [(0, row) for row in range(rows)]  # a heap: the time steps of each row
     for words in sentences:
         end, row = ends[0]
         heapq.heapreplace(ends, (end + len(words) + 1, row))
         for stream, tokens in zip(streams[row], _streams([words]), strict=True):
             stream += tokens
-    length = max(ends)[0]
-    for stream in chain(*streams):
-        stream += [PADDING] * (length - len(stream))
-    for start in range(0, length, window):
-        part = slice(start, start + window)
-        flat = [list(chain.from_iterable(row[kind][part] for row in streams)) for kind in range(4)]
-        yield _with_mask(encoder.batch(flat, (rows, min(window, length - start))))
-
-
-def _with_mask(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {**batch, "attention_mask": (batch["labels"][..., 0] != -100).long()}
-
-
-def _streams(text: Text) -> tuple[list, list, list, list]:
-    """Inputs and targets of the forward LM over a text, then of the backward LM, which starts at the text's end."""
-    sentences = [[BEGIN, *words, END] for words in text]
-    backward = [sentence[::-1] for sentence in reversed(sentences)]
-    return tuple(
-        list(chain.from_iterable(sentence[part] for sentence in direction))
-        for direction in (sentences, backward)
-        for part in (slice(None, -1), slice(1, None))
-    )
-
-
-def _steps(text: Text) -> int:
-    """Time steps of each LM over a text: its words, and one boundary a sentence."""
-    return sum(len(words) + 1 for words in text if words)
+    for start in range(0, max(ends)[0], window):
+        yield encoder.batch([stream[start : start + window] for stream in row] for row in streams)

@@ -18,7 +18,7 @@ from ..modeling_elmo import ElmoPreTrainedModel
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.spelling import BEGIN, END, PADDING
+from ..utils.spelling import BEGIN, END
 from ..utils.text import Words
 from .data import WordEncoder, carried_windows
 from .texts import DatasetTexts, TextFiles, open_texts
@@ -106,14 +106,15 @@ def perplexity(
     model, encoder = open_language_model(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
     source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column, encoding=encoding)
-    with evaluation_mode(model):
-        if not stateful:
-            return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
-        sentences = list(_sentences(source.read()))
+    if stateful:
+        sentences = list(source.sentences())
         steps = sum(len(words) + 1 for words in sentences)
         rows = batch_size or max(1, min(steps // WORDS_PER_ROW, len(sentences) // SENTENCES_PER_ROW, MAX_ROWS))
-        windows = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
-        return Perplexity.of(_totals(model, encoder.vocabulary, windows, carry=True))
+        inputs = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
+    else:
+        inputs = sentence_batches(model, encoder, source.sentences(), words_per_batch)
+    with evaluation_mode(model):
+        return Perplexity.of(nll_totals(model, encoder.vocabulary, inputs, stateful))
 
 
 def open_language_model(
@@ -128,32 +129,18 @@ def open_language_model(
     return model, encoder
 
 
-def nll_totals(
-    model: ElmoForPreTraining, encoder: WordEncoder, texts: Iterable[list[Words]], words_per_batch: int = 4096
-) -> np.ndarray:
-    """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
-    unknown words: `[5]` float64."""
-
-    def inputs() -> Iterator[dict[str, Tensor]]:
-        sentences = _sentences(texts)
-        while pool := list(itertools.islice(sentences, SORTED_TOGETHER)):
-            for batch in batches([len(words) + 2 for words in pool], words_per_batch):
-                yield sentence_inputs(encoder, [pool[index] for index in batch], model.device)
-
-    return _totals(model, encoder.vocabulary, inputs(), carry=False)
-
-
 @torch.no_grad()
-def _totals(
-    model: ElmoForPreTraining, vocabulary: Vocabulary, batches: Iterable[dict[str, Tensor]], carry: bool
+def nll_totals(
+    model: ElmoForPreTraining, vocabulary: Vocabulary, inputs: Iterable[dict[str, Tensor]], stateful: bool = False
 ) -> np.ndarray:
-    """The sums of [`nll_totals`] over batches; with `carry`, a batch starts from the state after the previous one."""
+    """Sums over batches: forward NLL, backward NLL, predictions, sentences, unknown words: `[5]` float64. If
+    `stateful`, a batch starts from the state after the previous one."""
     totals, state = np.zeros(5), None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in batches:
+        for batch in inputs:
             batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
             nll, after = model.word_nll(**batch, state=state)
-            state = after if carry else None
+            state = after if stateful else None
             forward = batch["labels"][..., 0]
             counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
             counts = [int(each.sum()) for each in counted]  # predictions, sentences, unknown words
@@ -162,18 +149,21 @@ def _totals(
     return totals
 
 
-def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
-    return (words for text in texts for words in text if words)
+def sentence_batches(
+    model: ElmoForPreTraining, encoder: WordEncoder, sentences: Iterator[Words], words_per_batch: int = 4096
+) -> Iterator[dict[str, Tensor]]:
+    """Sentences, each from zero state, in batches of sentences of similar length."""
+    while pool := list(itertools.islice(sentences, SORTED_TOGETHER)):
+        for batch in batches([len(words) + 2 for words in pool], words_per_batch):
+            yield sentence_inputs(encoder, [pool[index] for index in batch], model.device)
 
 
 def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:
     """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
-    width = max(map(len, sentences)) + 2
-    tokens = [token for words in sentences for token in [BEGIN, *words, END, *[PADDING] * (width - 2 - len(words))]]
-    characters = torch.from_numpy(encoder.speller.characters(tokens)).view(len(sentences), width, -1)
-    word_ids = torch.from_numpy(encoder.labels(tokens)).view(len(sentences), width)
+    rows = [[BEGIN, *words, END] for words in sentences]
+    word_ids = encoder.labels(rows)
     mask = (word_ids >= 0).long()
-    batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
+    batch = {"input_ids": encoder.characters(rows), "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
     return {key: tensor.to(device) for key, tensor in batch.items()}
 
 

@@ -19,7 +19,7 @@ from ..utils.spelling import require_tokenizer
 from ..utils.text import local_path
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
-from .texts import DatasetTexts, TextFiles, open_texts, require_apart
+from .texts import open_texts, require_apart
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, last_whole_checkpoint
 from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 
@@ -145,12 +145,12 @@ def pretrain(
     output, config = local_path(output), dict(config or {})
     if unknown := config.keys() - {field.name for field in fields(ElmoConfig)}:
         raise ValueError(f"config has {', '.join(unknown)}, but ElmoConfig has no such field.")
-    args = _arguments(output, recipe, batch_size, arguments)
+    if batch_size is not None:
+        arguments = {"per_device_train_batch_size": batch_size, **arguments}
+    args = _arguments(output, recipe, arguments)
     checkpoint = _checkpoint_to_resume(output, resume, overwrite)
     if init:
         tokenizer = load_tokenizer(init)
-        for name in ("local_files_only", "is_local"):  # arguments of from_pretrained, which would be saved
-            tokenizer.init_kwargs.pop(name, None)
         require_tokenizer(ElmoConfig.from_pretrained(locate(init)), tokenizer)
     else:
         length = config.get("max_word_length", ElmoConfig.max_word_length)
@@ -166,7 +166,14 @@ def pretrain(
             raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
         source, evaluated = source.share(held_out=False), source.share(held_out=True)
     set_seed(args.seed)
-    model = _model(source, init, recipe, tokenizer, vocabulary, vocabulary_size, config)
+    old = None if tokenizer.vocabulary is None else Vocabulary.of(tokenizer)
+    new = old if vocabulary is None else Vocabulary.load(vocabulary)
+    if new is None:
+        new = build_vocabulary(source.sentences(), vocabulary_size)
+    tokenizer.vocabulary = new.words
+    model = _model(init, recipe, old or new, config)
+    if old is not None and new is not old:
+        change_vocabulary(model, old, new)
     settings = {"batch_size": args.per_device_train_batch_size, "seed": args.seed, "shuffle_block": shuffle_block}
     settings |= {"rank": args.process_index, "world_size": args.world_size}
     if layout == "windows":
@@ -175,70 +182,47 @@ def pretrain(
         dataset = PaddedTexts(source, tokenizer, **settings)
     if adapting:
         args = _with_evaluations(args, arguments, dataset)
-    stops_early = adapting and args.load_best_model_at_end and args.eval_strategy != "no"
-    callbacks = [EarlyStoppingCallback(PATIENCE)] if stops_early else []
+    keep_best = adapting and args.load_best_model_at_end
+    callbacks = [EarlyStoppingCallback(PATIENCE)] if keep_best and args.eval_strategy != "no" else []
     trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
-    return _run(trainer, checkpoint, adapting and args.load_best_model_at_end, overwrite)
+    return _run(trainer, checkpoint, keep_best, overwrite)
 
 
-def _arguments(
-    output: Path, recipe: str, batch_size: int | None, arguments: Mapping[str, Any]
-) -> ElmoPreTrainingArguments:
+def _arguments(output: Path, recipe: str, given: Mapping[str, Any]) -> ElmoPreTrainingArguments:
     defaults = {"report_to": [], "use_cpu": not torch.accelerator.is_available(), **RECIPES[recipe]}
-    if batch_size is not None:
-        defaults["per_device_train_batch_size"] = batch_size
     if recipe == "adapt":
-        strategy = arguments.get("eval_strategy", "steps")
+        strategy = given.get("eval_strategy", "steps")
         defaults |= {"eval_strategy": strategy, "save_strategy": strategy}
-        arguments = {**arguments, "load_best_model_at_end": False}  # until the steps of evaluations are known
-    return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
+        given = {**given, "load_best_model_at_end": False}  # until the steps of evaluations are known
+    return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **given})
 
 
 def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to resume from; FileExistsError if, without `overwrite`, a training from the beginning would
-    replace a model or checkpoints."""
     checkpoint = last_whole_checkpoint(output) if resume else None
-    if checkpoint is not None or overwrite:
-        return checkpoint
-    if (output / CONFIG_NAME).exists() or (not resume and any(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"))):
-        raise FileExistsError(f"{output} holds a model or checkpoints: choose resume=True or overwrite=True.")
-    if resume:
-        logger.warning("%s has no whole checkpoint: the training starts from the beginning.", output)
-    return None
+    if checkpoint is None and not overwrite:
+        if (output / CONFIG_NAME).exists() or (not resume and any(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"))):
+            raise FileExistsError(f"{output} holds a model or checkpoints: choose resume=True or overwrite=True.")
+        if resume:
+            logger.warning("%s has no whole checkpoint: the training starts from the beginning.", output)
+    return checkpoint
 
 
-def _model(
-    source: TextFiles | DatasetTexts,
-    init: str | Path | None,
-    recipe: str,
-    tokenizer: ElmoTokenizer,
-    vocabulary_file: str | Path | None,
-    vocabulary_size: int | None,
-    config: Mapping[str, Any],
-) -> ElmoForPreTraining:
-    """The model to train; its tokenizer gets the vocabulary."""
-    old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
-    if vocabulary_file is not None:
-        new = Vocabulary.load(vocabulary_file)
-    else:
-        new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
-    tokenizer.vocabulary = new.words
+def _model(init: Any, recipe: str, vocabulary: Vocabulary, config: Mapping[str, Any]) -> ElmoForPreTraining:
+    """The model to train, with a softmax over the vocabulary."""
     settings = {"hidden_dropout": 0.1, **config}
     has_softmax = init and ElmoConfig.from_pretrained(locate(init)).vocab_size is not None
     if not has_softmax:
-        settings["vocab_size"] = len(old or new)
+        settings["vocab_size"] = len(vocabulary)
         if recipe == "new":
             settings.setdefault("num_sampled", NUM_SAMPLED)
-    if tokenizer.embeds_words and not init:
-        settings["word_vocab_size"] = max(embedded_ids(new.words)) + 1
     if init:
         model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
     else:
+        if not config.get("char_filters", True):
+            settings["word_vocab_size"] = max(embedded_ids(vocabulary.words)) + 1
         model = ElmoForPreTraining(ElmoConfig(**settings))
     if not has_softmax and recipe == "bilm-tf":
         torch.nn.init.zeros_(model.lm_head.bias)
-    if old is not None and new is not old:
-        change_vocabulary(model, old, new)
     return model
 
 

@@ -37,10 +37,10 @@ class _Texts:
     countable = True  # whether the number of texts is finite and known, so that an epoch has a length
     held_out: bool | None = None  # whether only every `HELD_OUT_EVERY`th text is read, or only the others
     files: list[str]  # the files that are read; empty for a dataset
+    _rank, _world_size = 0, 1
 
     def __init__(self, tokenizer: ElmoTokenizer | None, documents: bool) -> None:
         self.tokenizer, self.documents = tokenizer, documents
-        self._rank, self._world_size = 0, 1
 
     def part(self, rank: int, world_size: int) -> Self:
         """The texts that process `rank` of `world_size` reads: each text is in exactly one part."""
@@ -68,6 +68,10 @@ class _Texts:
             words = iter(split(list(itertools.chain(*lines)), pretokenized=self.tokenizer is None))
             for value, sentences in zip(chunk, lines, strict=True):
                 yield list(itertools.islice(words, len(sentences))) if isinstance(value, str) else value
+
+    def sentences(self) -> Iterator[Words]:
+        """The sentences of all texts that have words."""
+        return (words for text in self.read() for words in text if words)
 
     def _lines(self, text: str) -> list[str]:
         return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
@@ -131,12 +135,10 @@ class TextFiles(_Texts):
                 yield _check_text(value, f"{file}, row {row} (from 0)")
             return
         lines = map(str.strip, read_lines(file, self.encoding))
-        if not self.documents:
+        if self.documents:
+            yield from ("\n".join(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
+        else:
             yield from filter(None, lines)
-            return
-        for is_text, group in itertools.groupby(lines, bool):
-            if is_text:
-                yield "\n".join(group)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -180,7 +182,6 @@ class DatasetTexts(_Texts):
         self.countable = hasattr(dataset, "__len__")
 
     def part(self, rank: int, world_size: int) -> Self:
-        """The texts that process `rank` of `world_size` reads."""
         part = super().part(rank, world_size)
         if hasattr(self.dataset, "column_names"):
             from datasets.distributed import split_dataset_by_node

@@ -19,7 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, IntervalStrategy
+from transformers.trainer_utils import HubStrategy, IntervalStrategy, sort_checkpoints
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
@@ -28,12 +28,12 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
-from .data import PackedWindows, PaddedTexts, ReadAhead, WordEncoder
-from .perplexity import Perplexity, nll_totals
+from .data import PackedWindows, PaddedTexts, WordEncoder
+from .perplexity import Perplexity, nll_totals, sentence_batches
 from .texts import DatasetTexts, TextFiles
 
 with extra_needed():
-    from accelerate.utils import gather, gather_object
+    from accelerate.utils import gather_object
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -112,9 +112,11 @@ class AfterStep(TrainerCallback):
     checkpoint; the second ends it at once."""
 
     def __init__(self, trainer: "ElmoPreTrainer") -> None:
-        self.trainer, self.interrupted, self.before = trainer, False, None  # before: the handler of SIGINT
+        self.trainer, self.before = trainer, None  # before: the handler of SIGINT
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.interrupted = False
+        self.trainer._words, self.trainer._steps, self.trainer._since = 0, state.global_step, time.perf_counter()
         # Each of several processes would end at another step; only the main thread may handle signals.
         if args.world_size == 1 and threading.current_thread() is threading.main_thread():
             self.before = signal.signal(signal.SIGINT, self._interrupt)
@@ -163,7 +165,7 @@ class ElmoPreTrainer(Trainer):
 
     args: ElmoPreTrainingArguments
     _average: AveragedModel | None = None
-    _lstm_state: State | None = None
+    _since = 0.0  # the time of the last training log, later by the time of evaluations since then
 
     def __init__(
         self,
@@ -187,7 +189,6 @@ class ElmoPreTrainer(Trainer):
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
         model._ddp_params_and_buffers_to_ignore = list(softmax)
-        self._words, self._steps, self._words_since = 0, 0, time.perf_counter()
         data = {"train_dataset": train_dataset, "eval_dataset": eval_dataset}
         super().__init__(model, args, processing_class=processing_class, **data, **kwargs)
         for printer in (PrinterCallback, ProgressCallback):
@@ -214,9 +215,9 @@ class ElmoPreTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """The dataset's batches, each of them complete and only for this process."""
+        self.train_dataset.ahead = 0 if self.args.device.type == "cpu" else 4
         # With its own generator, the loader does not advance the global generator, which dropout draws from.
-        self._batches = self.train_dataset if self.args.device.type == "cpu" else ReadAhead(self.train_dataset)
-        return DataLoader(self._batches, batch_size=None, generator=torch.Generator())
+        return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
         """As `Trainer.train`; resuming also restores the position in the text and the LSTM state. A run that had ended
@@ -235,8 +236,8 @@ class ElmoPreTrainer(Trainer):
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
             if resume_from_checkpoint is None:
                 raise FileNotFoundError(f"output_dir {self.args.output_dir} has no whole checkpoint to resume from.")
-        self._lstm_state, self._stopped_early = None, False
-        self._settings = self._current_settings()
+        self._lstm_state: State | None = None
+        self._stopped_early, self._settings = False, self._current_settings()
         if any(settings != self._settings for settings in gather_object([self._settings])):
             raise ValueError("the texts or settings differ between the processes: give all of them the same.")
         if resume_from_checkpoint:
@@ -245,7 +246,6 @@ class ElmoPreTrainer(Trainer):
             distributed.broadcast(parameter.data, 0)
         if self.args.ema is not None:
             self._average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.args.ema))
-        self._words, self._steps, self._words_since = 0, self.state.global_step, time.perf_counter()
         try:
             output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
         finally:
@@ -306,16 +306,16 @@ class ElmoPreTrainer(Trainer):
             self._require_finite(name, logs[name])
         if "loss" in logs:
             now, step = time.perf_counter(), self.state.global_step
-            seconds = now - self._words_since
+            seconds = now - self._since
             logs["words_per_second"] = round(self._words * self.args.world_size / seconds, 1)
-            if step > self._steps and self.is_world_process_zero():
+            if self.is_world_process_zero():
                 left = (self.state.max_steps - step) * seconds / (step - self._steps) / 60
                 print(
                     f"step {step:,} of {self.state.max_steps:,}: {logs['words_per_second']:,.0f} words a second, "
                     f"training perplexity {math.exp(min(logs['loss'], 700)):,.1f}, {left:,.0f} minutes left",
                     file=sys.stderr,
                 )
-            self._words, self._steps, self._words_since = 0, step, now
+            self._words, self._steps, self._since = 0, step, now
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -334,30 +334,20 @@ class ElmoPreTrainer(Trainer):
         }
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self._words_since += time.perf_counter() - started
+        self._since += time.perf_counter() - started
         return metrics
 
     def perplexity(self, source: TextFiles | DatasetTexts) -> Perplexity:
         """The perplexity of texts by the full softmax, each sentence from zero state; each process reads a part."""
         model = self.accelerator.unwrap_model(self.model) if self._average is None else self._average.module
-        if self.args.world_size > 1:
-            source = source.part(self.args.process_index, self.args.world_size)
+        part, encoder = source.part(self.args.process_index, self.args.world_size), WordEncoder(self.processing_class)
         with evaluation_mode(model):
-            totals = nll_totals(model, WordEncoder(self.processing_class), source.read())
+            totals = nll_totals(model, encoder.vocabulary, sentence_batches(model, encoder, part.sentences()))
         return Perplexity.of(sum(gather_object([totals])))
 
     def _track_num_input_tokens(self, inputs: dict[str, Tensor]) -> None:
         # Trainer counts the elements of input_ids, but a word has many of them: its characters.
         super()._track_num_input_tokens({**inputs, "input_ids": inputs["input_ids"][..., 0]})
-
-    def save_model(self, *args: Any, **kwargs: Any) -> None:
-        """As `Trainer.save_model`; FloatingPointError if a weight is not finite."""
-        self._require_finite_weights()
-        super().save_model(*args, **kwargs)
-
-    def _require_finite_weights(self) -> None:
-        for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
-            self._require_finite(name, weight.detach().sum())
 
     def _require_finite(self, name: str, value: float | Tensor) -> None:
         if not math.isfinite(value):
@@ -366,8 +356,14 @@ class ElmoPreTrainer(Trainer):
                 f"Use a learning_rate below {self.args.learning_rate}."
             )
 
+    def _require_finite_weights(self) -> None:
+        for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
+            self._require_finite(name, weight.detach().sum())
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        """As in `Trainer`, but without `training_args.bin`, whose paths and tokens must not be published."""
+        """As in `Trainer`, but without `training_args.bin`, whose paths and tokens must not be published;
+        FloatingPointError if a weight is not finite."""
+        self._require_finite_weights()
         if self._average is not None:
             state_dict = self._average.module.state_dict()
         super()._save(output_dir, state_dict)
@@ -378,7 +374,7 @@ class ElmoPreTrainer(Trainer):
         """As in `Trainer`, with the position in the text and the LSTM state. Trainer writes its own state after this,
         as a checkpoint's last file, and then removes old checkpoints."""
         super()._save_rng_state(output_dir)
-        saved = {"settings": self._settings, "position": self._batches.state_dict(), "state": self._lstm_state}
+        saved = {"settings": self._settings, "position": self.train_dataset.state_dict(), "state": self._lstm_state}
         torch.save(saved, Path(output_dir, POSITION_FILE.format(rank=self.args.process_index)))
         if self._average is not None and self.args.should_save:
             torch.save(self.model.state_dict(), Path(output_dir, WEIGHTS_FILE))
@@ -389,8 +385,7 @@ class ElmoPreTrainer(Trainer):
         file = folder / POSITION_FILE.format(rank=self.args.process_index)
         saved = torch.load(file, map_location=self.args.device, weights_only=True)
         for name, value in self._settings.items():
-            if saved["settings"].get(name) != value:
-                was = saved["settings"].get(name)
+            if (was := saved["settings"].get(name)) != value:
                 raise ValueError(f"cannot resume {folder}: it was trained with {name}={was!r}, got {value!r}.")
         self.train_dataset.load_state_dict(saved["position"])
         self._lstm_state = saved["state"]
@@ -416,43 +411,26 @@ class ElmoPreTrainer(Trainer):
 
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
     """The checkpoint with the most steps among those whose last file is complete, as a killed run may leave another."""
-    prefix = f"{PREFIX_CHECKPOINT_DIR}-"
-    steps = {path.name.removeprefix(prefix): path for path in Path(folder).glob(f"{prefix}*")}
-    for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True):
+    for checkpoint in map(Path, reversed(sort_checkpoints(str(folder)))):
         with contextlib.suppress(OSError, ValueError):
-            json.loads((steps[step] / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-            return steps[step]
+            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+            return checkpoint
     return None
 
 
 def mean_rows(parameters: Sequence[nn.Parameter]) -> None:
     """
     Replaces gradients by their mean over all processes, as `DistributedDataParallel` does, but sends only the rows that
-    are not zero.
-
-    With a sampled softmax, a step has gradients for about 2 % of 800,000 rows. All rows are sent if that takes fewer
-    bytes: with N processes, an all-reduce sends each of V rows `2 (N - 1) / N` times, an all-gather sends each of a
-    process's r nonzero rows `N - 1` times. All processes add up the same numbers in the same order: all get equal bits.
+    are not zero in one of them: with a sampled softmax, a step has gradients for about 2 % of 800,000 rows.
 
     Args:
         parameters: each `[V, ...]`, all with a gradient, in the same order in every process.
     """
-    gradients = [parameter.grad.view(len(parameter), -1) for parameter in parameters]
-    world_size = distributed.get_world_size()
-    nonzero = torch.stack([gradient.any(dim=1) for gradient in gradients]).any(dim=0).nonzero().squeeze(1)
-    counts = gather(nonzero.new_tensor([len(nonzero)])).tolist()
-    if max(counts) * world_size >= 2 * len(gradients[0]):
-        for gradient in gradients:
-            distributed.all_reduce(gradient.div_(world_size))
-        return
-    rows = nonzero.new_zeros(max(counts))
-    rows[: len(nonzero)] = nonzero
-    values = torch.cat([gradient[nonzero] for gradient in gradients], dim=1)
-    values = torch.cat((values, values.new_zeros(len(rows) - len(nonzero), values.shape[1])))
-    sizes = [gradient.shape[1] for gradient in gradients]
+    gradients = [parameter.grad for parameter in parameters]
+    used = torch.stack([gradient.view(len(gradient), -1).any(dim=1) for gradient in gradients]).any(dim=0).byte()
+    distributed.all_reduce(used, distributed.ReduceOp.MAX)
+    rows = used.nonzero().squeeze(1)
     for gradient in gradients:
-        gradient[nonzero] = 0
-    everywhere = (gather(tensor).chunk(world_size) for tensor in (rows, values))
-    for count, indices, parts in zip(counts, *everywhere, strict=True):
-        for gradient, part in zip(gradients, parts[:count].split(sizes, dim=1), strict=True):
-            gradient.index_add_(0, indices[:count], part, alpha=1 / world_size)
+        mean = gradient[rows] / distributed.get_world_size()
+        distributed.all_reduce(mean)
+        gradient[rows] = mean

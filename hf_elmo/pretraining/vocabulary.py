@@ -13,8 +13,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import embedded_ids, read_vocabulary, require_list
 from ..utils.text import local_path
 
-BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
-SPECIAL_WORDS = (BOS, EOS, UNK)
+SPECIAL_WORDS = ("<S>", "</S>", "<UNK>")
 
 
 class Vocabulary:
@@ -75,7 +74,7 @@ class Vocabulary:
 
     def rows_in(self, old: "Vocabulary") -> np.ndarray:
         """The id in `old` of each word of this vocabulary, -1 where `old` lacks it: `[len(self)]` int64."""
-        rows = {**old._ids, BOS: old.bos_id, EOS: old.eos_id, UNK: old.unk_id}
+        rows = {word: row for row, word in enumerate(old.words)}
         return np.array([rows.get(word, -1) for word in self.words], dtype=np.int64)
 
 

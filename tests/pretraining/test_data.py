@@ -24,10 +24,11 @@ def assert_same(batches: list, others: list) -> None:
     torch.testing.assert_close(batches, others, rtol=0, atol=0)
 
 
-def make(kind: type, tokenizer: ElmoTokenizer, **arguments) -> PackedWindows | PaddedTexts:
-    defaults = {"seed": 3, "shuffle_block": 4, "batch_size": 2}
-    defaults |= {"window": 5} if kind is PackedWindows else {"max_words": 8, "sort_batches": 3}
-    return kind(DatasetTexts(TEXTS), tokenizer, **{**defaults, **arguments})
+def make(kind: type, tokenizer: ElmoTokenizer, sort_batches: int = 3, **arguments) -> PackedWindows | PaddedTexts:
+    settings = {"seed": 3, "shuffle_block": 4, "batch_size": 2, **arguments}
+    data = kind(DatasetTexts(TEXTS), tokenizer, **({"window": 5} if kind is PackedWindows else {}) | settings)
+    data.max_words, data.sort_batches = 8, sort_batches
+    return data
 
 
 def one_pass(batches: PackedWindows | PaddedTexts) -> Iterator[dict[str, torch.Tensor]]:
@@ -60,7 +61,9 @@ def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
 def test_padded_rows_start_at_their_text(tokenizer):
     """The backward language model reads a document from its end."""
     texts = DatasetTexts([TEXTS[0], [["a", "dog"], ["yes"]]])
-    batch = next(one_pass(PaddedTexts(texts, tokenizer, shuffle_block=0, batch_size=2, sort_batches=1)))
+    data = PaddedTexts(texts, tokenizer, shuffle_block=0, batch_size=2)
+    data.sort_batches = 1
+    batch = next(iter(data))
     # The two texts come sorted by length.
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1] * 7]
     assert read_back(tokenizer, batch, 0) == [
@@ -74,19 +77,21 @@ def test_padded_rows_start_at_their_text(tokenizer):
 
 
 @KINDS
-@pytest.mark.parametrize(("rank", "world_size", "stop"), [(0, 1, 0), (0, 1, 7), (2, 3, 3)])
-def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, world_size, stop):
-    def endless(data):
-        while True:
-            yield from (batch for batch in data if batch is not None)
+@pytest.mark.parametrize(
+    ("rank", "world_size", "stop", "ahead"), [(0, 1, 0, 0), (0, 1, 7, 0), (0, 1, 7, 4), (2, 3, 3, 1)]
+)
+def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, world_size, stop, ahead):
+    """Whatever a thread has made ahead. Another iteration of the same batches goes on with them, too."""
+
+    def take(data, number):
+        endless = itertools.chain.from_iterable(itertools.repeat(data))
+        return list(itertools.islice((batch for batch in endless if batch is not None), number))
 
     data, resumed = (make(kind, tokenizer, rank=rank, world_size=world_size) for _ in range(2))
-    batches = endless(data)
-    list(itertools.islice(batches, stop))
-    state = data.state_dict()
-    expected = list(itertools.islice(batches, 9))
-    resumed.load_state_dict(state)
-    assert_same(list(itertools.islice(endless(resumed), 9)), expected)
+    data.ahead, data.endless, resumed.endless = ahead, world_size > 1, world_size > 1
+    take(data, stop)
+    resumed.load_state_dict(data.state_dict())
+    assert_same(take(resumed, 9), take(data, 9))
 
 
 @KINDS
@@ -141,11 +146,10 @@ def test_sentences_without_words_are_no_steps_of_windows(tokenizer):
 def test_processes_take_rows_of_one_length_at_the_same_steps(tokenizer):
     """Also where the pass of one process ends before that of the other."""
     parts = [[" ".join(["yes"] * (1 + n % 12)) for n in range(rows)] for rows in (24, 36)]
-    how = {"batch_size": 1, "max_words": 40, "sort_batches": 12, "shuffle_block": 0}
+    how = {"batch_size": 1, "shuffle_block": 0, "world_size": 2}
     widths = []
     for rank, texts in enumerate(parts):
-        data = PaddedTexts(DatasetTexts(texts), tokenizer, **how, rank=rank, world_size=2)
-        data.part = DatasetTexts(texts)
-        data.endless = True
+        data = PaddedTexts(DatasetTexts(texts), tokenizer, **how, rank=rank)
+        data.part, data.endless, data.sort_batches = DatasetTexts(texts), True, 12
         widths.append([batch["labels"].shape[1] for batch in itertools.islice(data, 72)])
     assert widths[0] == widths[1] != sorted(widths[0])

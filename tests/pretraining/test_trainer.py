@@ -16,6 +16,7 @@ from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
+from tests import emulated_device
 from tests.factories import TINY, whitespace_tokenizer, write_lines
 from tests.pretraining.conftest import TEXTS, launch
 
@@ -29,7 +30,7 @@ def make_trainer(
     args = ElmoPreTrainingArguments(output_dir=str(folder), **settings)
     set_seed(args.seed)
     config = ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=7, hidden_dropout=0.1)
-    kind, sizes = (PaddedTexts, {"max_words": 6, "sort_batches": 2}) if padded else (PackedWindows, {"window": 5})
+    kind, sizes = (PaddedTexts, {}) if padded else (PackedWindows, {"window": 5})
     data = {**sizes, "batch_size": 2, "rank": args.process_index, "world_size": args.world_size}
     dataset, model = kind(DatasetTexts(TEXTS), tokenizer, seed=5, shuffle_block=3, **data), ElmoForPreTraining(config)
     return ElmoPreTrainer(model, args, dataset, DatasetTexts(TEXTS[:3]), tokenizer, callbacks=callbacks)
@@ -121,6 +122,21 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, be
             wanted = start.expand(-1, -1, int(begins.sum()), -1)
             torch.testing.assert_close(new[:, :, begins], wanted, atol=1e-7, rtol=0)
     assert (begun > 0) == (begins_with in ("zeros", "settled")), "the test would prove too little"
+
+
+@pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
+def test_a_second_training_on_a_gpu_goes_on_with_the_next_batches(tokenizer, tmp_path):
+    read = {True: [], False: []}
+    with emulated_device.emulated_device():
+        for use_cpu, batches in read.items():
+            trainer = make_trainer(tokenizer, tmp_path, use_cpu=use_cpu, max_steps=3, save_strategy="no")
+            trainer.model.register_forward_pre_hook(
+                lambda model, args, inputs, batches=batches: batches.append(inputs["labels"].tolist()), with_kwargs=True
+            )
+            trainer.train()
+            trainer.train()
+    assert len(read[True]) == 6
+    assert read[True] == read[False]
 
 
 def test_the_average_of_the_weights_is_evaluated_and_saved(tokenizer, tmp_path):
