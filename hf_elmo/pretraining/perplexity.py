@@ -51,7 +51,7 @@ class Perplexity:
 
     @classmethod
     def of(cls, totals: Sequence[float]) -> "Perplexity":
-        """The perplexities from these sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
+        """The perplexities from the sums of [`nll_totals`]."""
         forward, backward, words, sentences, unknown = totals
         if words == 0:
             raise ValueError("texts has no words: perplexity is a mean over words.")

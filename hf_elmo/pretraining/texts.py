@@ -16,7 +16,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.text import RowSource, Words, check_row, find_files, read_lines
+from ..utils.text import Row, RowSource, Words, check_row, find_files, read_lines
 
 Text = list[Words]  # what a language model reads at a time: one sentence, or the sentences of a document
 
@@ -64,30 +64,25 @@ class _Texts:
             shared = (value for index, value in every if (index % HELD_OUT_EVERY == 0) == self.held_out)
             values = itertools.islice(shared, start, None)
         while chunk := list(itertools.islice(values, TEXTS_AT_ONCE)):
-            lines = [self._lines(value) if isinstance(value, str) else () for value in chunk]
-            words = iter(split(list(itertools.chain(*lines)), pretokenized=self.tokenizer is None))
-            for value, sentences in zip(chunk, lines, strict=True):
-                yield list(itertools.islice(words, len(sentences))) if isinstance(value, str) else value
+            words = iter(split(list(itertools.chain(*chunk)), pretokenized=self.tokenizer is None))
+            yield from (list(itertools.islice(words, len(sentences))) for sentences in chunk)
 
     def sentences(self) -> Iterator[Words]:
         """The sentences of all texts that have words."""
         return (words for text in self.read() for words in text if words)
 
-    def _lines(self, text: str) -> list[str]:
-        return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
-
-    def _values(self, start: int) -> Iterator[str | Text]:
-        """The texts from number `start` on, each a string that is still to be split, or a list of word lists."""
+    def _values(self, start: int) -> Iterator[list[Row]]:
+        """The texts from number `start` on, as lists of sentences: words, or a string that is still to be split."""
         raise NotImplementedError
 
-
-def _check_text(value: Any, where: str) -> str | Text:
-    """A row's value as a string that is still to be split, or as a list with the list of words of each sentence.
-    There is nothing to learn from a missing text (`None`), so it is a blank one."""
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
-        return [check_row(list(sentence), where) for sentence in value]
-    row = check_row("" if value is None else value, where)
-    return row if isinstance(row, str) else [row]
+    def _sentences_of(self, value: Any, where: str) -> list[Row]:
+        """The sentences of a row's value. There is nothing to learn from a missing text (`None`), so it is blank."""
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
+            return [check_row(list(sentence), where) for sentence in value]
+        row = check_row("" if value is None else value, where)
+        if self.documents and isinstance(row, str):
+            return [line for line in row.split("\n") if line.strip()]
+        return [row]
 
 
 class TextFiles(_Texts):
@@ -119,7 +114,7 @@ class TextFiles(_Texts):
         self.files = list(dict.fromkeys(itertools.chain.from_iterable(map(find_files, patterns))))
         self.column, self.encoding = column, encoding
 
-    def _values(self, start: int) -> Iterator[str | Text]:
+    def _values(self, start: int) -> Iterator[list[Row]]:
         """With at least `FILES_PER_PROCESS` files for each process, this process reads every `world_size`th file; with
         fewer files, it reads every `world_size`th text."""
         files, first, step = self.files, self._rank, self._world_size
@@ -128,17 +123,17 @@ class TextFiles(_Texts):
         texts = itertools.chain.from_iterable(map(self._texts_of, files))
         return itertools.islice(texts, first + start * step, None, step)
 
-    def _texts_of(self, file: str) -> Iterator[str | Text]:
+    def _texts_of(self, file: str) -> Iterator[list[Row]]:
         source = RowSource(file, text_column=self.column, encoding=self.encoding)
         if source.resolved_format != "text":
             for row, (value,) in enumerate(source.values()):
-                yield _check_text(value, f"{file}, row {row} (from 0)")
+                yield self._sentences_of(value, f"{file}, row {row} (from 0)")
             return
         lines = map(str.strip, read_lines(file, self.encoding))
         if self.documents:
-            yield from ("\n".join(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
+            yield from (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
         else:
-            yield from filter(None, lines)
+            yield from ([line] for line in lines if line)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -192,14 +187,14 @@ class DatasetTexts(_Texts):
             part.dataset = self.dataset[rows * rank // world_size : rows * (rank + 1) // world_size]
         return part
 
-    def _values(self, start: int) -> Iterator[str | Text]:
+    def _values(self, start: int) -> Iterator[list[Row]]:
         # `skip` on one process's part of a stream would count the rows of the whole stream.
         if hasattr(self.dataset, "skip") and (self.countable or self._world_size == 1):
             rows = self.dataset.skip(start)
         else:
             rows = itertools.islice(self.dataset, start, None)
         for place, row in enumerate(rows, start):
-            yield _check_text(row[self.column] if isinstance(row, dict) else row, f"row {place} (from 0)")
+            yield self._sentences_of(row[self.column] if isinstance(row, dict) else row, f"row {place} (from 0)")
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:

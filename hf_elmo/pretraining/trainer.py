@@ -300,8 +300,8 @@ class ElmoPreTrainer(Trainer):
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As `Trainer.log`, with the words per second since the last training log, and a line that says how fast the
-        training is, how well it predicts and how long it takes yet; FloatingPointError if the loss is not finite."""
+        """As `Trainer.log`, with the words per second since the last training log, and a line about the progress;
+        FloatingPointError if the loss is not finite."""
         for name in logs.keys() & {"loss", "train_loss"}:
             self._require_finite(name, logs[name])
         if "loss" in logs:
@@ -325,13 +325,9 @@ class ElmoPreTrainer(Trainer):
         self._require_finite_weights()
         with self.accelerator.autocast():
             result = self.perplexity(self.eval_dataset if eval_dataset is None else eval_dataset)
-        metrics = {
-            f"{metric_key_prefix}_loss": math.log(result.mean),
-            f"{metric_key_prefix}_perplexity": result.mean,
-            f"{metric_key_prefix}_forward_perplexity": result.forward,
-            f"{metric_key_prefix}_backward_perplexity": result.backward,
-            f"{metric_key_prefix}_runtime": time.perf_counter() - started,
-        }
+        values = {"loss": math.log(result.mean), "perplexity": result.mean, "forward_perplexity": result.forward}
+        values |= {"backward_perplexity": result.backward, "runtime": time.perf_counter() - started}
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self._since += time.perf_counter() - started
@@ -371,8 +367,7 @@ class ElmoPreTrainer(Trainer):
             Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_rng_state(self, output_dir: str) -> None:
-        """As in `Trainer`, with the position in the text and the LSTM state. Trainer writes its own state after this,
-        as a checkpoint's last file, and then removes old checkpoints."""
+        """As in `Trainer`, with the position in the text and the LSTM state. Trainer writes its own state last."""
         super()._save_rng_state(output_dir)
         saved = {"settings": self._settings, "position": self.train_dataset.state_dict(), "state": self._lstm_state}
         torch.save(saved, Path(output_dir, POSITION_FILE.format(rank=self.args.process_index)))

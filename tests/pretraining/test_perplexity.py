@@ -74,8 +74,3 @@ def test_stateful_perplexity_is_that_of_each_row_sentence_after_sentence(model, 
     assert (result.words, result.sentences) == (count, len(texts))
     assert result.forward == pytest.approx(forward, rel=1e-4)
     assert result.backward == pytest.approx(backward, rel=1e-4)
-
-
-def test_no_text_is_an_error(model, tokenizer):
-    with pytest.raises(ValueError, match="texts"):
-        perplexity(model, DatasetTexts([]), tokenizer=tokenizer)

@@ -126,17 +126,19 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, be
 
 @pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
 def test_a_second_training_on_a_gpu_goes_on_with_the_next_batches(tokenizer, tmp_path):
-    read = {True: [], False: []}
+
+    def read(use_cpu: bool) -> list:
+        trainer, batches = make_trainer(tokenizer, tmp_path, use_cpu=use_cpu, max_steps=3, save_strategy="no"), []
+        trainer.model.register_forward_pre_hook(
+            lambda model, args, inputs: batches.append(inputs["labels"].tolist()), with_kwargs=True
+        )
+        trainer.train()
+        trainer.train()
+        return batches
+
+    expected = read(use_cpu=True)
     with emulated_device.emulated_device():
-        for use_cpu, batches in read.items():
-            trainer = make_trainer(tokenizer, tmp_path, use_cpu=use_cpu, max_steps=3, save_strategy="no")
-            trainer.model.register_forward_pre_hook(
-                lambda model, args, inputs, batches=batches: batches.append(inputs["labels"].tolist()), with_kwargs=True
-            )
-            trainer.train()
-            trainer.train()
-    assert len(read[True]) == 6
-    assert read[True] == read[False]
+        assert read(use_cpu=False) == expected
 
 
 def test_the_average_of_the_weights_is_evaluated_and_saved(tokenizer, tmp_path):
@@ -168,12 +170,6 @@ def test_early_stopping_counts_on(tokenizer, tmp_path):
         assert resumed.state.global_step == ended
         assert resumed.state.best_global_step == whole.state.best_global_step
         assert torch.equal(resumed.model.lm_head.weight, whole.model.lm_head.weight)
-
-
-def test_a_dataset_of_another_process_is_refused(tokenizer, tmp_path):
-    trainer = make_trainer(tokenizer, tmp_path / "out")
-    with pytest.raises(ValueError, match="world_size"):
-        ElmoPreTrainer(trainer.model, trainer.args, PackedWindows(DatasetTexts(TEXTS), tokenizer, rank=1, world_size=3))
 
 
 def test_evaluation_does_not_disturb_the_training(tokenizer, tmp_path):

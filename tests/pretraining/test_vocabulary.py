@@ -34,12 +34,6 @@ def test_a_file_is_one_word_a_line(tmp_path):
     assert Vocabulary.load(tmp_path / "vocab.txt").words == vocabulary.words
 
 
-def test_a_word_twice_or_without_a_special_word_is_refused():
-    for words, named in {"<S> </S> <UNK> the a the": "'the'", "</S> <UNK>": "<S>"}.items():
-        with pytest.raises(ValueError, match=named):
-            Vocabulary(words.split())
-
-
 def test_words_outside_are_unknown_and_so_are_words_that_read_like_boundaries():
     vocabulary = build_vocabulary(SENTENCES)
     ids = vocabulary.ids(["a", "zebra", "<S>", "</S>", "<UNK>"])
