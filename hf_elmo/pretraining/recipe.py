@@ -39,6 +39,8 @@ RECIPES: dict[str, dict[str, Any]] = {
         "lr_scheduler_type": "linear",
         "warmup_steps": 0,
         "num_train_epochs": 5,
+        "save_total_limit": 2,
+        "metric_for_best_model": "loss",
     },
     # Of the published models (bilm-tf, bin/train_elmo.py); the softmax's bias begins with zeros, too.
     "bilm-tf": {
@@ -233,13 +235,8 @@ def _with_evaluations(
     transformers raises ValueError if the best model could be one that was not saved."""
     steps = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
     every = max(1, min(steps // EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS))
-    defaults = {
-        "eval_steps": given.get("save_steps", every),
-        "save_steps": given.get("eval_steps", every),
-        "save_total_limit": 2,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "loss",
-    }
+    defaults = {"eval_steps": given.get("save_steps", every), "save_steps": given.get("eval_steps", every)}
+    defaults |= {"load_best_model_at_end": True}
     return replace(args, **defaults | {name: given[name] for name in defaults if name in given})
 
 

@@ -1,10 +1,12 @@
 """Training the language models: the published recipe, exact resuming, several processes, evaluation."""
 
+import itertools
 import math
+import os
 import re
 import signal
-from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,7 +112,7 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, be
     monkeypatch.setattr(ElmoForPreTraining, "forward", record)
     trainer.train()
     assert seen[0][1] is None
-    for (_, _, before), (characters, given, _) in pairwise(seen):
+    for (_, _, before), (characters, given, _) in itertools.pairwise(seen):
         if begins_with == "nothing":
             assert given is None
             continue
@@ -170,6 +172,21 @@ def test_early_stopping_counts_on(tokenizer, tmp_path):
         assert resumed.state.global_step == ended
         assert resumed.state.best_global_step == whole.state.best_global_step
         assert torch.equal(resumed.model.lm_head.weight, whole.model.lm_head.weight)
+
+
+def test_an_interrupted_trainer_trains_on_and_a_resumed_one_knows_its_speed(tokenizer, tmp_path, monkeypatch, capsys):
+    minutes = SimpleNamespace(perf_counter=itertools.count(step=60).__next__)  # one between two logs
+    monkeypatch.setattr("hf_elmo.pretraining.trainer.time", minutes)
+    trainer = make_trainer(tokenizer, tmp_path, max_steps=4)
+    interrupt = trainer.model.register_forward_hook(lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    trainer.train()
+    interrupt.remove()
+    assert trainer.state.global_step == 1
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 4
+    capsys.readouterr()
+    make_trainer(tokenizer, tmp_path, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert re.findall(r"(\d+) minutes left", capsys.readouterr().err) == ["2", "1", "0"]
 
 
 def test_evaluation_does_not_disturb_the_training(tokenizer, tmp_path):
