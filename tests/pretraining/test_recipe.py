@@ -124,13 +124,6 @@ def test_when_an_adaptation_is_evaluated_and_saved(general, files, tmp_path, giv
     assert sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*")) == saved
 
 
-@pytest.mark.parametrize("given", [{"eval_steps": 4, "save_steps": 2}, {"save_strategy": "no"}], ids=str)
-def test_an_adaptation_that_could_not_keep_the_best_model_is_refused(general, files, tmp_path, given):
-    with pytest.raises(ValueError, match="load_best_model_at_end"):
-        pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, max_steps=6, **given)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_new_vocabulary_for_an_old_model(general, files, tmp_path):
     """Words of both vocabularies keep their rows, and the tokenizer its settings."""
     begun = shutil.copytree(general, tmp_path / "begun", ignore=shutil.ignore_patterns("checkpoint-*"))
@@ -160,15 +153,12 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         assert torch.equal(tensor, model.state_dict()[name]), name
 
 
-def test_vocab_command(files, parquet, tmp_path, capsys):
+def test_vocab_command(files, tmp_path, capsys):
     words, general = tmp_path / "new" / "v.txt", str(files["general"])
     assert main(["vocab", str(words), general, "--pretokenized", "--size", "6"]) == 0
     assert Vocabulary.load(words).words == ["<S>", "</S>", "<UNK>", "the", "a", "all"]
     assert "6 words" in capsys.readouterr().out
     assert main(["vocab", str(words), general]) == 1  # it is there already
-    options = ["--text-column", "body", "--pretokenized", "--size=6"]
-    assert main(["vocab", str(tmp_path / "w.txt"), parquet, *options]) == 0
-    assert (tmp_path / "w.txt").read_text() == words.read_text()
     assert main(["vocab", str(words), general, "--word-splitting=characters", "--overwrite"]) == 0
     assert {*Vocabulary.load(words).words[3:]} == set("".join(GENERAL)) - {" "}
 

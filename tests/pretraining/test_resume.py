@@ -1,8 +1,6 @@
 """Resuming: the updates of an uninterrupted run, or a refusal that names what differs."""
 
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 from transformers import TrainerState
 
 from hf_elmo.pretraining.recipe import pretrain
-from hf_elmo.pretraining.trainer import ElmoPreTrainer, last_whole_checkpoint
+from hf_elmo.pretraining.trainer import last_whole_checkpoint
 from tests.factories import TINY, write_lines
 from tests.kills import run_with_kills
 from tests.pretraining.conftest import CONFIG, GENERAL, SMALL, STEPS, assert_same_weights, launch
@@ -84,22 +82,6 @@ def test_a_run_is_continued_for_more_steps_unless_its_learning_rates_depend_on_t
     pretrain(tmp_path / "out", files["general"], **{**how, "max_steps": 2})
     pretrain(tmp_path / "out", files["general"], resume=True, **how)
     assert_same_weights(whole, tmp_path / "out")
-
-
-def test_an_interrupt_ends_a_run_after_its_step_and_the_run_is_resumed(five_steps, files, tmp_path, monkeypatch):
-    step = ElmoPreTrainer.training_step
-
-    def interrupted(self, *args):
-        if self.state.global_step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(self, *args)
-
-    monkeypatch.setattr(ElmoPreTrainer, "training_step", interrupted)
-    pretrain(tmp_path / "out", files["general"], **SMALL, **STEPS)
-    assert last_whole_checkpoint(tmp_path / "out").name == "checkpoint-3"
-    monkeypatch.undo()
-    resume(tmp_path / "out", files["general"])
-    assert_same_weights(five_steps, tmp_path / "out")
 
 
 def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):

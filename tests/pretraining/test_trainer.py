@@ -174,18 +174,24 @@ def test_early_stopping_counts_on(tokenizer, tmp_path):
         assert torch.equal(resumed.model.lm_head.weight, whole.model.lm_head.weight)
 
 
-def test_an_interrupted_trainer_trains_on_and_a_resumed_one_knows_its_speed(tokenizer, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_trainer_makes_the_same_updates_and_a_resumed_one_knows_its_speed(
+    tokenizer, tmp_path, monkeypatch, capsys
+):
     minutes = SimpleNamespace(perf_counter=itertools.count(step=60).__next__)  # one between two logs
     monkeypatch.setattr("hf_elmo.pretraining.trainer.time", minutes)
-    trainer = make_trainer(tokenizer, tmp_path, max_steps=4)
+    whole, trainer = (make_trainer(tokenizer, tmp_path / name, max_steps=4) for name in ("whole", "out"))
+    set_seed(5)
+    whole.train()
+    set_seed(5)
     interrupt = trainer.model.register_forward_hook(lambda *_: os.kill(os.getpid(), signal.SIGINT))
     trainer.train()
     interrupt.remove()
     assert trainer.state.global_step == 1
     trainer.train(resume_from_checkpoint=True)
     assert trainer.state.global_step == 4
+    assert torch.equal(trainer.model.lm_head.weight, whole.model.lm_head.weight)
     capsys.readouterr()
-    make_trainer(tokenizer, tmp_path, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    make_trainer(tokenizer, tmp_path, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
     assert re.findall(r"(\d+) minutes left", capsys.readouterr().err) == ["2", "1", "0"]
 
 
@@ -206,39 +212,35 @@ import os, sys
 from pathlib import Path
 import pytest
 from tests.factories import whitespace_tokenizer
-from tests.pretraining.test_trainer import make_trainer, train_on_rows
+from tests.pretraining.test_trainer import make_trainer, train
 
 folder = Path(sys.argv[1])
 tokenizer = whitespace_tokenizer(vocab_file=str(folder / "vocab.txt"))
-train_on_rows(tokenizer, folder, 2)
+train(tokenizer, folder)
 with pytest.raises(ValueError, match="texts"):
     make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
 """
 
 
-class TwoParts(PackedWindows):
+def two_parts(tokenizer: ElmoTokenizer) -> PackedWindows:
     """The batches of two processes, one under the other in one process."""
-
-    def __init__(self, source: DatasetTexts, tokenizer: ElmoTokenizer, rows: int, window: int, **settings) -> None:
-        super().__init__(source, tokenizer, rows, window, **settings)
-        parts = [{**settings, "rank": rank, "world_size": 2} for rank in (0, 1)]
-        self.parts = [PackedWindows(source, tokenizer, rows // 2, window, **each) for each in parts]
-
-    def _next_batch(self) -> dict[str, torch.Tensor]:
-        first, second = (part._next_batch() for part in self.parts)
-        return {name: torch.cat((first[name], second[name])) for name in first}
+    how = {"window": 5, "seed": 5, "shuffle_block": 3}
+    parts = [PackedWindows(DatasetTexts(TEXTS), tokenizer, 2, **how, rank=rank, world_size=2) for rank in (0, 1)]
+    pairs = zip(*(iter(part._next_batch, None) for part in parts), strict=True)
+    both = PackedWindows(DatasetTexts(TEXTS), tokenizer, 4, **how)
+    both._next_batch = ({name: torch.cat((one[name], other[name])) for name in one} for one, other in pairs).__next__
+    return both
 
 
-def train_on_rows(tokenizer: ElmoTokenizer, folder: Path, rows: int) -> Path:
+def train(tokenizer: ElmoTokenizer, folder: Path) -> Path:
     """The file with the weights and the perplexity after five updates."""
     trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=2, save_steps=5)
-    processes = {"rank": trainer.args.process_index, "world_size": trainer.args.world_size}
-    windows = TwoParts if trainer.args.world_size == 1 else PackedWindows
-    trainer.train_dataset = windows(DatasetTexts(TEXTS), tokenizer, rows, 5, seed=5, shuffle_block=3, **processes)
+    processes = trainer.args.world_size
+    trainer.train_dataset = two_parts(tokenizer) if processes == 1 else trainer.train_dataset
     trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
     trainer.train()
-    metrics, file = trainer.evaluate(), folder / f"{rows}.pt"
-    if processes["rank"] == 0:
+    metrics, file = trainer.evaluate(), folder / f"{processes}.pt"
+    if trainer.args.process_index == 0:
         torch.save((trainer.model.state_dict(), metrics["eval_perplexity"]), file)
     return file
 
@@ -248,7 +250,7 @@ def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tm
     with (tmp_path / "vocab.txt").open("a", encoding="utf-8") as file:  # a step sends the rows of few words
         file.writelines(f"word{number}\n" for number in range(200))
     tokenizer = whitespace_tokenizer(vocab_file=str(tmp_path / "vocab.txt"))
-    one, perplexity_of_one = torch.load(train_on_rows(tokenizer, tmp_path, 4))
+    one, perplexity_of_one = torch.load(train(tokenizer, tmp_path))
     assert not launch(write_lines(tmp_path / "worker.py", WORKER.splitlines()), [str(tmp_path)])
     two, perplexity_of_two = torch.load(tmp_path / "2.pt")
     for name, tensor in one.items():
