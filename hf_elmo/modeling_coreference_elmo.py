@@ -142,7 +142,15 @@ class ElmoPairScorer(nn.Module):
     ) -> Tensor:
         """The scores of antecedents, as in [`ElmoCoreferenceOutput`], for `spans [spans, size]` with `speakers [spans]`
         and `genre []`, from the result of `choose`."""
-        scores = coarse_scores + self.fine_scores(spans, antecedents, speakers, genre)
+        of_span, of_antecedent = self.span(spans), self.antecedent(spans)
+
+        def fine_score(rows: slice) -> Tensor:
+            pairs = antecedents[rows].clamp(min=0)
+            features = self.features(self.dropout(self._features(rows, pairs, speakers, genre)))
+            extra_hidden = of_span[rows, None] + of_antecedent[pairs] + features
+            return self.fine(spans[rows, None] * spans[pairs], extra_hidden)
+
+        scores = coarse_scores + _by_rows(fine_score, antecedents)
         scores = scores.masked_fill(antecedents == IGNORE_INDEX, torch.finfo(scores.dtype).min)
         return torch.cat((scores.new_zeros(len(scores), 1), scores), dim=1)
 
@@ -160,22 +168,10 @@ class ElmoPairScorer(nn.Module):
                 antecedents[rows, : best.shape[1]] = chosen.masked_fill(best == -torch.inf, IGNORE_INDEX)
         pairs = antecedents.clamp(min=0)
 
-        def score(rows: slice) -> Tensor:
+        def coarse_score(rows: slice) -> Tensor:
             return torch.einsum("sd,snd->sn", projected[rows], spans[pairs[rows]].to(projected.dtype))
 
-        return antecedents, _by_rows(score, antecedents) + mention_scores[:, None] + mention_scores[pairs]
-
-    def fine_scores(self, spans: Tensor, antecedents: Tensor, speakers: Tensor, genre: Tensor) -> Tensor:
-        """`[spans, antecedents]`: the fine score of each pair, with speakers `[spans]` and genre `[]`."""
-        of_span, of_antecedent = self.span(spans), self.antecedent(spans)
-
-        def score(rows: slice) -> Tensor:
-            pairs = antecedents[rows].clamp(min=0)
-            features = self.features(self.dropout(self._features(rows, pairs, speakers, genre)))
-            extra_hidden = of_span[rows, None] + of_antecedent[pairs] + features
-            return self.fine(spans[rows, None] * spans[pairs], extra_hidden)
-
-        return _by_rows(score, antecedents)
+        return antecedents, _by_rows(coarse_score, antecedents) + mention_scores[:, None] + mention_scores[pairs]
 
     def _features(self, rows: slice, antecedents: Tensor, speakers: Tensor, genre: Tensor) -> Tensor:
         spans = torch.arange(rows.start, rows.start + len(antecedents), device=antecedents.device)[:, None]

@@ -160,8 +160,7 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
 
     def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
         """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
-        inputs = nn.functional.linear(words, self.weight_ih, self.bias)
-        gates, highway = inputs.split((5 * self.hidden_size, self.hidden_size), dim=1)
+        gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).split(5 * self.hidden_size, dim=1)
         # Under autocast, products have autocast's dtype, but the cell, a sum over words, has the dtype of the weights.
         hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
         cell = self.bias.new_zeros(hidden.shape)
@@ -244,7 +243,6 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForTokenClassification"
     encoder_types = (None, "bilstm", "alternating")
-    # In config.json, for code that is loaded from a checkpoint.
     _pipeline: ClassVar = {"impl": f"pipeline_elmo.{ElmoTokenClassificationPipeline.__name__}", "pt": [_auto_class]}
     custom_pipelines: ClassVar = {"token-classification": _pipeline, "ner": _pipeline}
 

@@ -133,8 +133,3 @@ def test_padded_rows_are_read_as_packed_ones(layers: int, lengths: list[int]) ->
     gradients = [torch.autograd.grad((one * factors).sum(), of) for one in (found, expected)]
     for own, other in zip(*gradients, strict=True):
         torch.testing.assert_close(own, other, atol=160 * 4e-6, rtol=0)
-
-
-def test_a_second_mix_needs_the_output_of_an_encoder() -> None:
-    with pytest.raises(ValueError, match="elmo_at_output is True"):
-        make(elmo_at_output=True)
