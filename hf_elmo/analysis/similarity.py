@@ -15,7 +15,7 @@ from transformers.utils.logging import tqdm
 from ..checkpoints.fingerprints import model_fingerprint
 from ..checkpoints.loading import ensure_loaded
 from ..embedding.corpus import embed
-from ..embedding.store import StoredRow, holds_vectors, read_vectors
+from ..embedding.store import StoredRow, read_vectors
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.spelling import Speller
@@ -104,8 +104,8 @@ def nearest_neighbors(
     wanted = None if any_word else words[position].casefold()
     keys: Sequence[int | str] = range(model.config.num_hidden_layers + 1)
     is_file = isinstance(corpus, (str, os.PathLike))
-    if is_file and holds_vectors(corpus):
-        about, stored = read_vectors(corpus)
+    if is_file and (vectors := read_vectors(corpus)):
+        about, stored = vectors
         if model_fingerprint(model, getattr(torch, about["dtype"])) != about["model"]:
             raise ValueError(f"{corpus} has vectors of another model, or of one with other weights")
         keys = keys if about["layers"] == "all" else [about["layers"]]

@@ -102,18 +102,16 @@ def _arrays(tables: Tables, layout: RowLayout, rows: int, folder: Path) -> Itera
         yield "embeddings", pooled
 
 
-def holds_vectors(path: str | os.PathLike) -> bool:
-    """Whether a file has vectors beside their words, as in the Parquet that `embed` writes."""
-    is_parquet = Path(path).suffix.lower() == ".parquet" and os.path.exists(path)
-    return is_parquet and {"words", "embedding"} <= set(pyarrow.parquet.read_schema(path).names)
-
-
-def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]]:
-    """What a Parquet file of word vectors that `embed` wrote says about itself, and its rows, some at a time;
-    ValueError if it has one vector for each row (pooled), or does not say which model and layers it is of."""
-    schema = pyarrow.parquet.read_schema(path)
-    about = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}"))
-    kind, layers = schema.field("embedding").type, None
+def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]] | None:
+    """What a Parquet file of word vectors that `embed` wrote says about itself, and its rows, some at a time; `None`
+    for a file without vectors beside words, such as a corpus. ValueError if it has one vector for each row (pooled), or
+    does not say which model and layers it is of."""
+    if Path(path).suffix.lower() != ".parquet" or not os.path.exists(path):
+        return None
+    schema, layers = pyarrow.parquet.read_schema(path), None
+    if not {"words", "embedding"} <= set(schema.names):
+        return None
+    about, kind = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}")), schema.field("embedding").type
     if about.get("pooling") != "none":
         raise ValueError(f"{path} is no file of a vector for each word that embed wrote without pooling")
     if about["layers"] == "all":
