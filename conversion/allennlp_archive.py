@@ -85,15 +85,10 @@ def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str)
 
 
 def read_archive(folder: Path, options: str | Path | None = None, use: str | None = None) -> Source:
-    """
-    The ELMo in a task's model.
-
-    Args:
-        folder: a folder with `config.json` and `weights.th`.
-        options: the ELMo's `options.json`; by default the options file in the folder. If there is none and the
-            configuration names a published model of AllenNLP, its options are used, with sizes from the tensors.
-        use: the prefix of the tensors of the ELMo to convert, if the model has several ELMos that differ.
-    """
+    """The ELMo in a task's model, a folder with `config.json` and `weights.th`; of several ELMos that differ, the one
+    whose tensors have the prefix `use`. `options` is the ELMo's `options.json`, by default the options file in the
+    folder. If there is none and the configuration names a published model of AllenNLP, its options are used, with sizes
+    from the tensors."""
     weights = folder / "weights.th"
     settings, state = read_json(folder / "config.json"), read_pickle(weights)
     all_prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]

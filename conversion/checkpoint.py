@@ -91,27 +91,19 @@ def write_checkpoint(
     if source.characters is not None:
         tokenizer.character_vocab = source.characters
     digests = [(file.name, digest_of(file)) for file in source.files]  # names without folders
-    optional = {"scalar_mixes": source.scalar_mixes, "left_behind": source.left_behind}
     record = {
         "converted_with": f"hf_elmo {version('hf-elmo')}",
         "source_format": source.format,
         "sources": [{"file": name, "sha256": digest} for name, digest in digests],
-        **{key: value for key, value in optional.items() if value},
+        "scalar_mixes": source.scalar_mixes,
+        "left_behind": source.left_behind,
         "dtype": dtype,
         "compared": f"read back, every tensor equals its source's value in {dtype}",
     }
-    card = make_card(
-        out.resolve().name,
-        about,
-        config=model.config,
-        parameters=model.num_parameters(),
-        dtype=dtype,
-        sources=digests,
-        source_format=source.format,
-        word_splitting=splitting,
-        learned_mix=bool(np.any(source.arrays.get(SCALAR_MIX[0], 0))),
-        **optional,
-    )
+    fields = record | {"sources": digests, "config": model.config, "parameters": model.num_parameters()}
+    fields |= {"word_splitting": splitting, "learned_mix": bool(np.any(source.arrays.get(SCALAR_MIX[0], 0)))}
+    card = make_card(out.resolve().name, about, **fields)
+    record = {name: value for name, value in record.items() if value}
     with new_path(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

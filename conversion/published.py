@@ -30,35 +30,24 @@ class Published(NamedTuple):
     page_fields: Mapping[str, str] = {}
 
 
-def _files(name: str) -> tuple[str, str]:
-    return f"{name}_options.json", f"{name}_weights.hdf5"
+def _files(folder: str, name: str | None = None, weights: str = "weights") -> tuple[str, str]:
+    name = name or f"elmo_{folder}"
+    return f"{folder}/{name}_options.json", f"{folder}/{name}_{weights}.hdf5"
 
 
-_TRAINING = "2x4096_512_2048cnn_2xhighway_tf_checkpoint"
+_ORIGINAL = "2x4096_512_2048cnn_2xhighway"
+_TRAINING = f"{_ORIGINAL}_tf_checkpoint"
 PUBLISHED = {
-    "small": Published(
-        "English, cell 1024, 1 Billion Word Benchmark",
-        _files("2x1024_128_2048cnn_1xhighway/elmo_2x1024_128_2048cnn_1xhighway"),
-    ),
-    "medium": Published(
-        "English, cell 2048, 1 Billion Word Benchmark",
-        _files("2x2048_256_2048cnn_1xhighway/elmo_2x2048_256_2048cnn_1xhighway"),
-    ),
-    "original": Published(
-        "English, cell 4096, 1 Billion Word Benchmark",
-        _files("2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway"),
-    ),
+    "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
+    "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
+    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_ORIGINAL)),
     "original-5.5b": Published(
-        "English, cell 4096, 5.5 billion words of Wikipedia and news",
-        _files("2x4096_512_2048cnn_2xhighway_5.5B/elmo_2x4096_512_2048cnn_2xhighway_5.5B"),
+        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_ORIGINAL}_5.5B")
     ),
-    "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt/elmo_pt")),
+    "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
     "pubmed": Published(
         "English, PubMed, of AllenNLP's contributed models",
-        (
-            "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
-            "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
-        ),
+        _files("contributed/pubmed", f"elmo_{_ORIGINAL}", "weights_PubMed_only"),
     ),
     "seqvec": Published(
         "proteins, UniRef50 (SeqVec); each letter is a word",

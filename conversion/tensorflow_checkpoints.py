@@ -25,15 +25,6 @@ CELL_PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
-def dataset_name(variable: str) -> str:
-    """The name of a variable in AllenNLP's format."""
-    name = re.sub(r"^(bilm|lm)/", "", SCOPE.sub("", variable))
-    if match := CELL.fullmatch(name):
-        direction, layer, part = match.groups()
-        return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer or 0}/LSTMCell/{CELL_PARTS.get(part, part)}"
-    return name
-
-
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:
     """All variables of a TensorFlow checkpoint, by name, from the prefix of its files (`model.ckpt-2500`)."""
     with extra_needed("; or let bilm-tf's bin/dump_weights.py write an HDF5 file, where there is TensorFlow"):
@@ -45,9 +36,15 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
 
 def _read(prefix: Path) -> tuple[dict[str, np.ndarray], list[Path]]:
     """The weights of a checkpoint by their names in AllenNLP's format, and the files that hold them."""
-    variables = {name: array for name, array in read_variables(prefix).items() if not NOT_WEIGHTS.search(name)}
-    files = find_files(prefix.parent, f"{prefix.name}.[di]*")  # .data-*, .index
-    return {dataset_name(name): array for name, array in variables.items()}, files
+    datasets = {}
+    for variable, array in read_variables(prefix).items():
+        name = re.sub(r"^(bilm|lm)/", "", SCOPE.sub("", variable))
+        if match := CELL.fullmatch(name):
+            direction, layer, part = match.groups()
+            name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer or 0}/LSTMCell/{CELL_PARTS.get(part, part)}"
+        if not NOT_WEIGHTS.search(variable):
+            datasets[name] = array
+    return datasets, find_files(prefix.parent, f"{prefix.name}.[di]*")  # .data-*, .index
 
 
 def find_checkpoint(path: Path) -> Path | None:

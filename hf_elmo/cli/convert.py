@@ -88,13 +88,12 @@ def export(
     format has no scalar mix, heads or softmax. With --onnx, write the ONNX file OUT for any batch size and length; it
     includes the scalar mix and a classifier's head.
     """
-    from hf_elmo.conversion import export as export_allennlp
-    from hf_elmo.conversion import export_onnx
+    from hf_elmo import conversion
 
     if onnx:
-        print(f"{export_onnx(model, out, output_hidden_states=hidden_states)}: written")
+        print(f"{conversion.export_onnx(model, out, output_hidden_states=hidden_states)}: written")
     else:
-        print(f"{export_allennlp(model, out)}: every tensor equals the model's")
+        print(f"{conversion.export(model, out)}: every tensor equals the model's")
 
 
 @command(
