@@ -157,13 +157,9 @@ def write_lstm_bias(bias: np.ndarray) -> Arrays:
 
 
 # The format omits row 0, the padded position; its readers add the row.
-CHARACTER_EMBEDDING = Transform(
-    lambda rows: (np.concatenate([np.zeros_like(rows[:1]), rows]),), lambda embedding: (embedding[1:],)
-)
+CHARACTER_EMBEDDING = Transform(lambda rows: (np.pad(rows, ((1, 0), (0, 0))),), lambda embedding: (embedding[1:],))
 # [1, width, size, filters] of TensorFlow's 2-D convolution <-> [filters, size, width].
-CONVOLUTION = Transform(
-    lambda kernel: (kernel[0].transpose(2, 1, 0),), lambda weight: (weight.transpose(2, 1, 0)[None],)
-)
+CONVOLUTION = Transform(lambda kernel: (kernel[0].T,), lambda weight: (weight.T[None],))
 # [in, out] <-> [out, in]: TensorFlow multiplies from the right.
 TRANSPOSE = Transform(lambda weight: (weight.T,), lambda weight: (weight.T,))
 COPY = Transform(lambda array: (array,), lambda array: (array,))

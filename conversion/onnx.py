@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import can_return_tuple
-from transformers.utils.import_utils import is_torch_greater_or_equal
 
 import hf_elmo
 from hf_elmo.checkpoints.loading import locate
@@ -115,14 +114,11 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
 
     The copy has the arguments, outputs and numbers of the model. It is frozen, in evaluation mode and in float32, on
     the CPU. `ElmoModel`, `ElmoForPreTraining` and `ElmoForSequenceClassification` with any encoder can be exported; of
-    a model with another head, the copy is the `ElmoModel`.
+    a model with another head, the copy is the `ElmoModel`. Exporters need PyTorch 2.8 or later.
 
     Raises:
         ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
-        ImportError: PyTorch is older than 2.8, whose `scan` is the first that can be exported.
     """
-    if not is_torch_greater_or_equal("2.8"):
-        raise ImportError(f"export needs torch 2.8 or later, but this is torch {torch.__version__}.")
     if model.config.scalar_mix_layer_norm:
         raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
     names = [each.__name__ for each in PADDED]  # the model's class may come from remote code

@@ -90,32 +90,42 @@ def test_what_the_format_cannot_store(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-TRAINING_OPTIONS = ["clip_grad_norm", "lr_decay_steps", "save_every_steps", "dropout", "all_clip_norm_val", "n_epochs"]
-TRAINING_OPTIONS += ["batch_size", "n_train_tokens", "n_tokens_vocab", "unroll_steps", "n_negative_samples_batch"]
 BIAS, HIGHWAY = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B", "CNN_high_1/W_transform"
 
 
 @pytest.mark.parametrize(
-    ("name", "array"),
+    ("options", "changes", "error"),
     [
-        ("CNN/b_cnn_2", None),
-        (BIAS, np.zeros(43)),
-        (HIGHWAY, np.full((17, 17), np.nan)),
-        ("softmax/W", np.zeros((3, 2))),
-        ("char_embed", np.zeros((266, 3))),
-        ("char_embed", None),
+        (make_options(), {"CNN/b_cnn_2": None}, "CNN/b_cnn_2"),
+        (make_options(), {BIAS: np.zeros(43)}, BIAS),
+        (make_options(), {HIGHWAY: np.full((17, 17), np.nan)}, "char_encoder.highways.1.transform.weight"),
+        (make_options(), {"softmax/W": np.zeros((3, 2))}, "softmax/W"),
+        (make_options(), {"char_embed": np.zeros((266, 3))}, "char_embed"),
+        (make_options(), {"char_embed": None}, "char_embed"),
+        (make_options(attention="yes"), {}, r"options\.json: the option attention"),
+        (make_options(reverse=True), {}, "reverse is True"),
+        (make_options(char_cnn={"projection_after_highway": False}), {}, "projection_after_highway is False"),
+        (make_options(char_cnn={"projection": {"dim": 9}}), {}, r"char_cnn\.projection is"),
+        (make_options({"dim": 12}), {}, "LSTMCell"),
+        (make_options({"n_layers": 1}), {}, "Cell1"),
+        (make_options() | {"char_cnn": None}, {}, "'embedding'"),
+        ({"lr": 0.1}, {}, r"options\.json lacks the option"),
     ],
-    ids=["missing", "shape", "NaN", "unread", "other characters", "no characters"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_dataset_that_does_not_fit(files: tuple[Path, Path], name: str, array: np.ndarray | None) -> None:
-    with h5py.File(files[1], "r+") as file:
-        if name in file:
-            del file[name]
-        if array is not None:
-            file[name] = array
-    state_dict_key = "char_encoder.highways.1.transform.weight"
-    with pytest.raises(ValueError, match=state_dict_key if name == HIGHWAY else name):
-        load(*files)
+def test_files_that_do_not_fit(options: dict, changes: dict, error: str, tmp_path: Path) -> None:
+    arrays = {name: array for name, array in (make_arrays(make_options()) | changes).items() if array is not None}
+    with pytest.raises(ValueError, match=error):
+        load(*write_files(tmp_path, options, arrays))
+
+
+TRAINING_OPTIONS = ["clip_grad_norm", "lr_decay_steps", "save_every_steps", "dropout", "all_clip_norm_val", "n_epochs"]
+TRAINING_OPTIONS += ["batch_size", "n_train_tokens", "n_tokens_vocab", "unroll_steps", "n_negative_samples_batch"]
+
+
+def test_characters_are_those_of_the_tensor(tmp_path: Path) -> None:
+    options = make_options(char_cnn={"n_characters": 261})
+    assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
 
 
 def test_options_that_change_nothing(files: tuple[Path, Path]) -> None:
@@ -125,26 +135,6 @@ def test_options_that_change_nothing(files: tuple[Path, Path]) -> None:
     options = make_options(char_cnn=cnn, reverse=False, bidirectional=True, validation_every_steps=None, **training)
     files[0].write_text(json.dumps(options), encoding="utf-8-sig")
     assert read_weights(*files)[0].to_dict() == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        (make_options(attention="yes"), r"options\.json: the option attention"),
-        (make_options(reverse=True), "reverse is True"),
-        (make_options(char_cnn={"projection_after_highway": False}), "projection_after_highway is False"),
-        (make_options(char_cnn={"projection": {"dim": 9}}), r"char_cnn\.projection is"),
-        (make_options({"dim": 12}), "LSTMCell"),
-        (make_options({"n_layers": 1}), "Cell1"),
-        (make_options() | {"char_cnn": None}, "'embedding'"),
-        ({"lr": 0.1}, r"options\.json lacks the option"),
-    ],
-    ids=lambda value: None if isinstance(value, dict) else value,
-)
-def test_options_that_do_not_fit(files: tuple[Path, Path], options: dict, name: str) -> None:
-    files[0].write_text(json.dumps(options))
-    with pytest.raises(ValueError, match=name):
-        load(*files)
 
 
 @pytest.mark.parametrize("changed", ["weight", "bias"])

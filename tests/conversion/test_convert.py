@@ -19,7 +19,7 @@ from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo_cli import main
 
-from ..allennlp_files import make_arrays, make_options, write_files
+from ..allennlp_files import make_options, write_files
 from ..factories import write_lines
 from ..kills import contents, run_with_kills
 from ..manylangs_files import make_settings, write_model
@@ -118,11 +118,6 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "manylangs-ko      Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip" in lines
     with pytest.raises(ValueError, match="no-such-model"):
         convert("out", model="no-such-model")
-
-
-def test_characters_are_those_of_the_tensor(tmp_path: Path) -> None:
-    options = make_options(char_cnn={"n_characters": 261})
-    assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
 
 
 @pytest.mark.parametrize(("weights", "splitting"), [("elmo_2x_weights.hdf5", "lm1b"), ("model.hdf5", "whitespace")])

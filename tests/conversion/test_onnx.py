@@ -84,6 +84,7 @@ CLASSIFIERS = {
     "biattentive": ("biattentive", {}),
     "esim": ("esim", {}),
     "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
+    "word vectors alone": ("pooled", {**VECTORS, "use_elmo": False}),
 }
 
 
@@ -105,10 +106,10 @@ def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path: Path) -> None:
     assert_same_numbers(shipped, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
 
 
-def exported_by_torch(model: PreTrainedModel, example: dict[str, Tensor], **how: object) -> Callable:
+def exported_by_torch(model: PreTrainedModel, example: dict[str, Tensor]) -> Callable:
     rows, positions = torch.export.Dim("rows", min=1), torch.export.Dim("positions", min=2)
     shapes = {name: {0: rows, 1: positions} for name in example}
-    return torch.export.export(model, (), example, dynamic_shapes=shapes, **how).module()
+    return torch.export.export(model, (), example, dynamic_shapes=shapes).module()
 
 
 def exported_by_transformers(model: PreTrainedModel, example: dict[str, Tensor]) -> Callable:
