@@ -81,10 +81,6 @@ def test_parquet_a_dataset_and_a_stream_train_the_model_of_the_text(files, parqu
         result = pretrain(tmp_path / name, texts, files["held_out"], text_column="body", **how)
         assert_same_weights(result.folder, expected.folder)
         assert result.after == expected.after
-    with pytest.raises(ValueError, match="max_steps"):
-        pretrain(tmp_path / "out", given["stream"], text_column="body", **SMALL)
-    with pytest.raises(ValueError, match="held_out"):
-        pretrain(tmp_path / "out", given["stream"], init=expected.folder, text_column="body", **ADAPTED, max_steps=2)
 
 
 def test_a_domain_lowers_the_perplexity_of_its_held_out_text(general, files, tmp_path):

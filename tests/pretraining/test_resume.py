@@ -119,11 +119,7 @@ def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monk
     assert files_of(run) == before
 
 
-@pytest.mark.parametrize(
-    ("removed", "resumed"),
-    [("checkpoint-*", False), ("checkpoint-*", True), ("*.*", False)],
-    ids=["model alone", "model alone, resumed", "checkpoints alone"],
-)
+@pytest.mark.parametrize(("removed", "resumed"), [("checkpoint-*", False), ("checkpoint-*", True), ("*.*", False)])
 def test_nothing_is_overwritten_unasked(run, files, removed, resumed):
     for path in run.glob(removed):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
