@@ -8,22 +8,11 @@ import pytest
 
 import hf_elmo
 import hf_elmo.pretraining.trainer
-from hf_elmo.conversion import convert, export, export_onnx
-
-OPTIONS = """{"lstm": {"dim": 4, "projection_dim": 2}, "char_cnn": {
-    "activation": "relu", "embedding": {"dim": 3}, "filters": [[1, 2]], "max_characters_per_token": 50}}"""
-
-
-def tensorflow_checkpoint(folder: Path) -> Path:
-    for name in ("model.ckpt-7.index", "vocab.txt", "options.json"):
-        (folder / name).write_text(OPTIONS if name == "options.json" else "<S>\n</S>\n<UNK>\n")
-    return folder
-
+from hf_elmo.conversion import export, export_onnx
 
 CALLS = {
     "h5py": ("convert", lambda folder: export(None, folder / "out")),
     "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
-    "tensorflow": ("tensorflow", lambda folder: convert(tensorflow_checkpoint(folder), folder / "out")),
     "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
     "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
     "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),

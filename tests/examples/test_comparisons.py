@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Sequence
 from transformers import AutoModel, AutoTokenizer
 
 from examples import data
@@ -56,9 +55,6 @@ def test_a_quick_run_has_all_rows(rows_of, shared: Path, command: str) -> None:
     assert rows_of(command, "--data", str(shared / "data")) == SCRIPTS[command]
 
 
-SENTENCE = ["Anna", "met", "Bob", "Roy", "in", "Rome"], ["B-PER", "O", "B-PER", "I-PER", "O", "B-LOC"]
-
-
 def runs(*accuracies: float) -> list[Run]:
     return [Run({"accuracy": accuracy}, 2.0 * i, 1234) for i, accuracy in enumerate(accuracies)]
 
@@ -69,41 +65,6 @@ def test_the_table_has_means_and_deviations_and_a_gain_is_paired() -> None:
     assert lines[2:] == ["| a | 60.00 ± 10.00 | 2.0 | 1,234 |", "| b | 25.00 ± 0.00 | 2.0 | 1,234 |"]
     results = {"a": runs(0.1, 0.5, 0.2, 0.6, 0.3), "b": runs(0.11, 0.52, 0.23, 0.64, 0.35)}
     assert gain(results, "a", "b") == "b over a: +3.00 points (+1.04 to +4.96)"
-
-
-COARSE = ClassLabel(names=["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"])
-TAGS = Sequence(ClassLabel(names=sorted(set(SENTENCE[1]))))
-TAGGED = {"tokens": SENTENCE[0], "chunk_tags": [TAGS.feature.str2int(tag) for tag in SENTENCE[1]]}
-DOCUMENT = {"sentences": [["Anna", "ran", "."], ["She", "fell"]], "coref_chains": [[[0, 0, 0], [1, 0, 0]], [[1, 0, 1]]]}
-# A row of each data set of the Hub, whose labels are numbers, and what it becomes.
-ON_HUB = {
-    "sms_spam": ({"sms": "hi \n", "label": 1}, ("hi", 1)),
-    "ag_news": ({"title": "a", "description": "b", "label": 4}, ("a", "b", 3)),
-    "trec": ({"text": "Who ?", "coarse_label": 1}, ("Who ?", data.TREC_CLASSES.index("ENTY"))),
-    "sst5": ({"text": "good", "label": 3}, ("good", 3)),
-    "snli": ({"premise": "a", "hypothesis": "b", "label": 2}, ("a", "b", 2)),
-    "litbank": (DOCUMENT, {"sentences": DOCUMENT["sentences"], "clusters": [[[0, 0], [3, 3]], [[3, 4]]]}),
-}
-
-
-@pytest.mark.parametrize("name", ON_HUB)
-def test_rows_of_the_hub_are_those_of_files(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    row, expected = ON_HUB[name]
-    rows = Dataset.from_list([row])
-    rows = rows.cast_column("coarse_label", COARSE) if name == "trec" else rows
-    parts = DatasetDict(dict.fromkeys(data.PARTS.values(), rows))
-    monkeypatch.setattr(data, "load_dataset", lambda *_, **__: parts)
-    found = getattr(data, name)(None)
-    assert all(part == [expected] for part in (found.values() if isinstance(found, dict) else [found]))
-
-
-def test_tagged_sentences_of_the_hub_and_a_tenth_for_dev(monkeypatch: pytest.MonkeyPatch) -> None:
-    train = Dataset.from_list([TAGGED] * 20).cast_column("chunk_tags", TAGS)
-    test = Dataset.from_list([TAGGED, {"tokens": [], "chunk_tags": []}]).cast_column("chunk_tags", TAGS)
-    monkeypatch.setattr(data, "load_dataset", lambda *_, **__: DatasetDict(train=train, test=test))
-    parts = data.tagged("chunking", None)
-    assert {part: len(rows) for part, rows in parts.items()} == {"train": 18, "dev": 2, "test": 1}
-    assert parts["dev"][0] == SENTENCE
 
 
 def test_roles_get_the_words_of_universal_dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,8 @@
 """A quick run of each short script, and of the recipe of elmo-compact-en, on small data."""
 
 import os
-import shutil
 import subprocess
 import sys
-import threading
-import venv
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 
@@ -157,32 +152,3 @@ def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path: Path) -> None:
     run("train", tmp_path / "package.tgz", tmp_path / "out", 300, *options)
     run("unpack", tmp_path / "out", tmp_path / "model")
     assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.hidden_size == 32
-
-
-DOWNLOAD = """
-import sys
-from examples import data
-data.GLOVE, data.UNER = (sys.argv[1] + name for name in ("/glove.zip", "/{}.iob2"))
-words = [words for part in data.tagged("uner_ewt", None).values() for words, _ in part]
-print(words, data.glove(None).read_text())
-"""
-
-
-@pytest.mark.slow
-def test_downloads_in_an_environment_of_the_extra_alone(tmp_path: Path) -> None:
-    for part in ("train", "dev", "test"):
-        write(tmp_path / f"served/{part}.iob2", f"1\t{part}\tO\n")
-    write(tmp_path / "zipped/glove.6B.50d.txt", "the 0.5")
-    shutil.make_archive(str(tmp_path / "served/glove"), "zip", tmp_path / "zipped")
-    venv.create(tmp_path / "extra", with_pip=True)
-    python = tmp_path / "extra" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", ".[examples]"]
-    subprocess.run(install, check=True, cwd=ROOT)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        command = [python, "-c", DOWNLOAD, f"http://127.0.0.1:{server.server_port}"]
-        printed = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
-        server.shutdown()
-    assert printed == "[['train'], ['dev'], ['test']] the 0.5\n"

@@ -123,13 +123,6 @@ def test_speakers_genres_and_documents_without_words(tokenizer: ElmoTokenizer) -
     assert [one.characters for one in found] == [None, [], [], None, None]
 
 
-def test_text_in_place_of_a_list_is_refused(tokenizer: ElmoTokenizer) -> None:
-    with pytest.raises(ValueError, match="documents must be a list"):
-        resolve(make(), "Ann saw a dog .", tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="document must be a list"):  # its words would be characters
-        encode_document(tokenizer, [["a"], "She ran ."])
-
-
 # The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
 # and response, a letter for a mention and a capital for one that overlaps; recall and precision of MUC, B-cubed, CEAF.
 KEY = "a bc def"

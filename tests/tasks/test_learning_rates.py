@@ -1,13 +1,10 @@
 """Learning rates for parts of a model, as Trainer uses them."""
 
-from pathlib import Path
-
 import torch
-from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+from transformers import TrainingArguments
 
-from hf_elmo import ElmoTokenizer, learning_rates
+from hf_elmo import learning_rates
 from tests import heads
-from tests.factories import SENTENCES
 
 TRAINED = {**heads.VECTORS, "freeze_bilm": False}
 
@@ -16,17 +13,6 @@ def part(name: str) -> str:
     if "mix" in name:
         return "mix"
     return "bilm" if name.startswith("elmo.") else "word_vectors" if "word_vectors" in name else "head"
-
-
-def test_trainer_uses_the_rates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    model, tokenizer.words = heads.make("last", **TRAINED), heads.WORDS
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    rows = [{**tokenizer(text), "label": number % 2} for number, text in enumerate(SENTENCES)]
-    settings = TrainingArguments(tmp_path, optim="sgd", max_steps=1, learning_rate=0.5, report_to=[], use_cpu=True)
-    chosen = learning_rates(model, settings, bilm=0.0, word_vectors=0.0)
-    Trainer(model, settings, DataCollatorWithPadding(tokenizer), rows, optimizer_cls_and_kwargs=chosen).train()
-    moved = {part(name) for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
-    assert moved == {"mix", "head"}
 
 
 def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:

@@ -114,12 +114,6 @@ def test_metrics_of_spans() -> None:
     assert (span_metrics(IDS)(prediction)["f1"], span_metrics(IDS, "IOB2")(prediction)["f1"]) == (1.0, 0.0)
 
 
-def test_a_file_in_columns_is_tagged_word_by_word(tmp_path: Path) -> None:
-    (tmp_path / "a.conllu").write_text(f"{FILES['CoNLL-U'][0]}\n1\tIt\tO\n", encoding="utf-8")
-    found = predict(make(), tmp_path / "a.conllu", tokenizer=ElmoTokenizer())
-    assert [record["words"] for record in found] == [["New York", "it", "#"], ["It"]]
-
-
 def test_labels_that_are_no_spans_have_an_accuracy(recwarn: pytest.WarningsRecorder) -> None:
     found = span_metrics({0: "NOUN", 1: "VERB", 2: "X"})(EvalPrediction(np.eye(3)[None], np.array([[0, 1, 1]])))
     assert (found, len(recwarn)) == ({"accuracy": 2 / 3}, 0)
@@ -157,21 +151,6 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
             texts = [" ".join(given)[one["start"] : one["end"]] for one in found]
             assert [one["word"] for one in found] == texts == given
         assert [one["entity"] for one in batched[0]] == [one["entity"] for one in alone]
-
-
-def test_the_pipeline_joins_words_into_spans() -> None:
-    """Of every word the scores are the same: I-x is most probable, but may not begin."""
-    model, tokenizer, scores = make(**CRF), ElmoTokenizer(), torch.tensor([0.0, 1.0, 2.0, 0.0, 0.0])
-    with torch.no_grad():
-        for parameter in (model.classifier.out_proj.weight, *model.classifier.crf.parameters()):
-            parameter.zero_()
-        model.classifier.out_proj.bias.copy_(scores)
-    (found,) = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)(TEXT, aggregation_strategy="simple")
-    assert (found["entity_group"], found["start"], found["end"]) == ("x", 0, len(TEXT))
-    (words,) = tokenizer.split_into_words([TEXT])
-    assert found["word"] == " ".join(words)
-    of_words = scores.softmax(0)[[1] + [2] * (len(words) - 1)]
-    assert float(found["score"]) == pytest.approx(float(of_words.mean()), rel=1e-4)
 
 
 ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
