@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..configuration_elmo import ElmoConfig
 from ..conversion.allennlp import read_weights
 from ..conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from ..conversion.checkpoint import model_of
 from ..conversion.published import ALLENNLP, PUBLISHED, download
-from ..modeling_elmo import ElmoModel, State, normalize, weighted_sum
+from ..modeling_elmo import State, normalize, weighted_sum
 from ..tokenization_elmo import ElmoTokenizer, require_list
 from ..utils.extras import extra_needed
 from ..utils.spelling import BEGIN, END, PADDING, Speller
@@ -52,8 +53,16 @@ class _ElmoBiLm(nn.Module):
         vocab_to_cache: list[str] | None = None,
     ) -> None:
         super().__init__()
-        # A mix with fixed `layer_weights` has no parameters: as in AllenNLP, this module has only those of the biLM.
-        self.model = _load(options_file, weight_file, freeze_bilm=not requires_grad, layer_weights=0)
+        if str(options_file).startswith("http"):
+            given = (str(options_file), str(weight_file))
+            names = [name for name, own in PUBLISHED.items() if all(map(str.endswith, given, own.files))]
+            if not names:
+                raise ValueError(f"{given}: no published model has these addresses. Give two local files.")
+            options_file, weight_file = download(names[0])
+        config, arrays = read_weights(Path(options_file), Path(weight_file))
+        # A fixed mix has no parameters: as in AllenNLP, this module has only those of the biLM.
+        self.model = model_of(ElmoConfig.from_dict(config.to_dict(), layer_weights=0), arrays)
+        self.model.freeze_bilm(not requires_grad)
         self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
         self.state: State | None = None
         self.register_buffer("cached_ids", batch_to_ids([vocab_to_cache or []])[0], persistent=False)
@@ -308,17 +317,3 @@ class ElmoEmbedder(nn.Module):
             if not forget_sentences and not use_sentence_keys:
                 index = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())
                 index[0] = json.dumps({sentence: str(number) for number, sentence in enumerate(sentences)})
-
-
-def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoModel:
-    """The model of two files or two addresses, with `settings` as further fields of its configuration."""
-    if str(options).startswith("http"):
-        given = (str(options), str(weights))
-        name = next((name for name, own in PUBLISHED.items() if all(map(str.endswith, given, own.files))), None)
-        if name is None:
-            raise ValueError(f"{options}, {weights}: no published model has these addresses. Give two local files.")
-        options, weights = download(name)
-    config, arrays = read_weights(Path(options), Path(weights))
-    model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)
-    model.freeze_bilm(model.config.freeze_bilm)
-    return model

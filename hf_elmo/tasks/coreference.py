@@ -110,12 +110,10 @@ def encode_document(
 
     Args:
         tokenizer: the model's.
-        document: a text with one sentence per line, or a list of sentences, each a list of words. Lines without a word
-            are left out.
+        document: a text with one sentence per line, or a list of sentences, lists of words. Blank ones are left out.
         clusters: for training, each a list of mentions. A mention is a pair: its first and last word, counted over
             the document from 0. The clusters become `labels` `[mentions, 3]`.
-        speakers: the speaker of each sentence (of a text: of each line), or `None`. They become `speaker_ids`
-            `[positions]`.
+        speakers: the speaker of each sentence or line, or `None`. They become `speaker_ids` `[positions]`.
 
     Returns:
         `input_ids` and `attention_mask`; `word_vector_ids`, `labels` and `speaker_ids` if there are any.
@@ -195,8 +193,7 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
             list of hashable objects, as in JSON; if it occurs twice, it counts in its first cluster.
 
     Returns:
-        fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same for `b_cubed` and `ceaf`, and `conll_f1`, the
-        mean of the three F1.
+        fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same for `b_cubed` and `ceaf`; `conll_f1`, the mean F1.
     """
     given = [(_distinct(key), _distinct(response)) for key, response in zip(keys, responses, strict=True)]
     swapped = [(response, key) for key, response in given]
@@ -241,19 +238,16 @@ def _ceaf(key: list[set], response: list[set]) -> tuple[float, float]:
 
 
 def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
-    """Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to.
-
-    A pronoun refers to a name if a cluster has the pronoun and also a mention that is the name, is a part of the name,
-    or ends with the name (*President Obama*).
+    """Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to. It
+    is one of which the pronoun's cluster has a mention that is the name, a part of it, or ends with it (*Mr. Obama*).
 
     Args:
-        rows: with the columns of GAP's files: `Text`, `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...;
-            offsets and truth values may be text.
+        rows: with the columns of GAP's files: `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...(or text).
         clusters: the clusters of each row, each mention a `(start, end)` in `Text`.
 
     Returns:
         fractions: `precision`, `recall`, `f1`; the same with the prefixes `masculine_` and `feminine_`; and `bias`, the
-        feminine F1 divided by the masculine one.
+        feminine F1 divided by the masculine F1.
     """
     counts = {gender: np.zeros(3) for gender in ("masculine", "feminine")}  # correct, predicted and true references
     for row, row_clusters in zip(rows, clusters, strict=True):
@@ -283,9 +277,8 @@ def resolve(
     """The clusters of mentions in documents. The model reads one document at a time.
 
     Args:
-        model: a fine-tuned model, or its name or folder.
+        model, tokenizer, device: as for [`predict`].
         documents: each a text with one sentence per line, or a list of sentences, each a list of words.
-        tokenizer, device: as for [`predict`].
         speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
         genres: the genre of each document, for a model with `coreference_num_genres`.
 
@@ -307,12 +300,8 @@ def resolve(
 class CoreferenceTask(Task):
     """The clusters of mentions of a document. A row is a document, its speakers and its genre."""
 
-    reads = "documents"
+    reads, reads_one = "documents", True
     endings = (".jsonl",)
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.batch_tokens = 0  # one document at a time
 
     def read(self, row: Any) -> Any:
         """A text, with one sentence per line, or the words of one sentence; or a tuple of it, speakers and genre."""

@@ -79,8 +79,7 @@ def predict(
         input_format, text_column, encoding, pretokenized, overwrite, restart, progress, workers: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
         speakers_column, genre_column: for coreference with speakers or genres, the columns or keys in a file: of a
-            document's speakers, a list or a text with a line for each name, and of the number of its genre. (For
-            documents in memory, see [`resolve`].)
+            document's speakers, a list or a text with a line for each, and of its genre's number. (See [`resolve`].)
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row: for a classifier `label`, `probability` and

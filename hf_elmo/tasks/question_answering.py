@@ -151,8 +151,7 @@ def squad_metrics(
         max_answer_words: the maximum number of words in an answer.
 
     Returns:
-        a function from predictions to `exact_match` and `f1`, as fractions. It raises a ValueError if the rows of a
-        question are not all pieces of its passage.
+        a function from predictions to `exact_match` and `f1`, as fractions; ValueError if a piece has no row.
     """
     with extra_needed():
         from torchmetrics.functional.text.squad import squad
@@ -184,11 +183,7 @@ def squad_metrics(
 
 
 def _best(
-    logits: Iterable[tuple[Sequence[int], np.ndarray, np.ndarray]],
-    passage: str,
-    offsets: np.ndarray,
-    allow_no_answer: bool,
-    max_answer_words: int,
+    logits: Iterable[tuple], passage: str, offsets: np.ndarray, allow_no_answer: bool, max_answer_words: int
 ) -> Record:
     """The record of the best answer to a question, from the logits of starts and ends of each piece of its passage. The
     score of a span is the maximum over pieces, that of no answer the minimum, as other pieces may have the answer."""
@@ -229,10 +224,9 @@ def answer(
     span of all pieces. A result does not depend on the other questions (up to rounding).
 
     Args:
-        model: an [`ElmoForQuestionAnswering`], or its name or folder.
+        model, tokenizer, device, batch_tokens: as for [`predict`].
         question: one question, or a list.
         passage: one passage for all questions, or a list with a passage for each question.
-        tokenizer, device, batch_tokens: as for [`predict`].
         max_length, stride, pretokenized: as for [`encode_questions`].
         max_answer_words: the maximum number of words in an answer.
 

@@ -46,10 +46,8 @@ def store_layers(
     Args:
         model: a model with a head whose biLM is frozen.
         dataset: a `datasets.Dataset` or `DatasetDict` with the `input_ids` of the tokenizer, not padded.
-        dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
-            values of a word.
-        folder: the folder of the Arrow files; by default the cache of `datasets`, or, if `dataset` is in memory, memory
-            (each call computes the layers again).
+        dtype: `"float16"`, `"bfloat16"` or `"float32"`, of the `(num_hidden_layers + 1) * 2P` values of a word.
+        folder: of the Arrow files; by default the cache of `datasets`, or memory, if `dataset` is in memory.
         batch_tokens: the most words, boundaries and padding to compute at once; a longer text is computed alone.
 
     Returns:

@@ -36,18 +36,16 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
     as `# newdoc`, and other lines that begin with `#`, unless they have all columns and `#...` is in the word's column.
 
     Args:
-        path: the path of the file; its ending names the compression.
+        path, encoding: the path of the file, whose ending names the compression, and the encoding.
         word, tag: the columns of the words and of their tags, from 0; -1 is the last one. By default, the words are in
             column 1 if column 0 numbers the words of the first sentence (CoNLL-U, CoNLL-X, CoNLL-2009), in column 3 if
             column 2 does, after another number (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
-        encoding: the encoding of the file.
 
     Returns:
         a data set with the columns `words` and `tags`, lists of strings.
 
     Raises:
-        ValueError: a line lacks a column: the word's or the tag's, or, as one of them is counted from the last column,
-            any that the first word has.
+        ValueError: a line lacks the word's or the tag's column, or, with a negative `tag`, any of the first line's.
     """
     with extra_needed():
         from datasets import Dataset

@@ -47,14 +47,15 @@ class Task:
     rows_at_once = 512  # sorted by length, predicted and written together; an interrupted run keeps what it wrote
     reads = "single texts"  # what a row is, for error messages
     types: ClassVar[tuple] = (str | list,)  # of the parts of a row
+    reads_one = False  # whether a batch is one piece
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")  # of the files that `predict` can write
 
     def __init__(
         self, model: ElmoTaskModel, tokenizer: ElmoTokenizer, batch_tokens: int = 4096, pretokenized: bool = False
     ) -> None:
         self.model, self.tokenizer, self.pretokenized = model, tokenizer, pretokenized
-        spans_batch = model.config.use_elmo and model.config.scalar_mix_layer_norm
-        self.batch_tokens = 0 if spans_batch else batch_tokens  # a layer normalization would read the other rows, too
+        spans_batch = model.config.use_elmo and model.config.scalar_mix_layer_norm  # it would read the other rows, too
+        self.batch_tokens = 0 if spans_batch or self.reads_one else batch_tokens
 
     def read(self, row: Any) -> Any:
         """The row as `encode` takes it; raises ValueError if the model does not read such a row."""

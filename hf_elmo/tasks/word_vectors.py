@@ -85,8 +85,7 @@ def add_word_vectors(
     texts: Iterable[str | Sequence[str]] | None = None,
     **fields: Any,
 ) -> ElmoTaskModel:
-    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`. It has the biLM of `model` and a new head,
-    not trained, whose input is larger.
+    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`: the biLM of `model` and an untrained head.
 
     Args:
         model: a model with a head, or its name or folder.
