@@ -9,13 +9,8 @@ import typer
 
 from .options import LanguageModel, Pretokenized, WordSplitting, argument, command, flag, option
 
-Texts = Annotated[
-    list[str],
-    argument(
-        "FILES...",
-        "text files with one sentence per line (also .gz), or Parquet files; also glob patterns and addresses",
-    ),
-]
+FILES = "text files with one sentence per line (also .gz), or Parquet files; also glob patterns and addresses"
+Texts = Annotated[list[str], argument("FILES...", FILES)]
 ParquetColumn = Annotated[str | None, option("NAME", "text column of Parquet files [text, sentence, words or tokens]")]
 Encoding = Annotated[str, typer.Option(help="encoding of FILES")]
 

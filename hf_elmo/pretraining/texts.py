@@ -27,12 +27,7 @@ FILES_PER_PROCESS = 20  # with at least this many files for each process, a proc
 
 
 class _Texts:
-    """The texts that language models train on, in a fixed order.
-
-    Args:
-        tokenizer: splits sentences into words; `None` if whitespace separates the words already.
-        documents: whether a string is a document with one sentence per line, instead of one sentence.
-    """
+    """The texts that language models train on, in a fixed order."""
 
     countable = True  # whether the number of texts is finite and known, so that an epoch has a length
     held_out: bool | None = None  # whether only every `HELD_OUT_EVERY`th text is read, or only the others
@@ -95,8 +90,8 @@ class TextFiles(_Texts):
 
     Args:
         patterns: files, folders or glob patterns ([`find_files`]), read in this order.
-        tokenizer: splits lines into words; by default whitespace separates words.
-        documents: whether a text is a document instead of a sentence.
+        tokenizer: splits sentences into words; `None` if whitespace separates the words already.
+        documents: whether a string is a document with one sentence per line, instead of one sentence.
         column: the column with the text, in formats that have columns; by default the one that [`RowSource`] chooses.
         encoding: the encoding of the files, unless they are Parquet.
     """
