@@ -85,7 +85,8 @@ def find_ways(run: Run, training: bool) -> tuple[dict[str, Run], str]:
         return (lambda: backend.run(*arguments)[0]) if operation == "lstm" else run
 
     ways, expected = {PLAIN: plain}, plain().float() if operation == "lstm" else None
-    for backend in (kernels.WITH_GRADIENTS if training else kernels.WITHOUT_GRADIENTS)[operation]:
+    backends = (kernels.WITH_GRADIENTS if training else kernels.WITHOUT_GRADIENTS)[operation]
+    for backend in (backend for backend in backends if backend.name in kernels.enabled()):
         with contextlib.suppress(AttributeError, RuntimeError):  # a function that this library lacks; no oneDNN
             result = other(backend)()
             if expected is None or (result - expected).norm() <= SAME[result.dtype] * expected.norm():

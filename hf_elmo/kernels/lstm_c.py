@@ -2,7 +2,8 @@
 
 "fused" is for many rows, "small-batch" for few, and both read the same copy of the weights, laid out in blocks. A kind
 of product is named by its types: "f32"; "half", bfloat16 weights that multiply float32 numbers, where there are no
-instructions for bfloat16; "bf16"; and on AMX tiles "bf16_tiles".
+instructions for bfloat16; "bf16"; and on AMX tiles "bf16_tiles". "int8" is "small-batch" with the gates' products in 8
+bits. Those of the projection keep their type, as vectors depend more on them.
 """
 
 import functools
@@ -18,6 +19,7 @@ from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_n
 
 # The most rows in a group, whose weights are read once: the operands of more rows do not stay in the cache.
 GROUP_ROWS = {"f32": 128, "half": 128, "bf16": 512, "bf16_tiles": 512}
+MOST_BYTE_ROWS = 3  # with weights in 8 bits, which save the reading of bytes, not operations
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
 
 
@@ -36,6 +38,13 @@ def why_not_fused(call: LstmCall) -> str | None:
 def why_not_small_batch(call: LstmCall) -> str | None:
     """Why "small-batch" does not compute the call, or `None` if it does."""
     return _why_not("few", _kind_of(call, few=True), call)
+
+
+def why_not_int8(call: LstmCall) -> str | None:
+    """Why "int8" does not compute the call, or `None` if it does."""
+    if call.batch_sizes[0] > MOST_BYTE_ROWS:
+        return f"a batch of more than {MOST_BYTE_ROWS} rows"
+    return why_not_small_batch(call)
 
 
 def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
@@ -82,7 +91,7 @@ def _has_tiles() -> bool:
     return hasattr(native.library(), "request_tiles") and bool(native.library().request_tiles())
 
 
-def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
+def _run(how: str, call: LstmCall, tiles: bool = False, in_bytes: bool = False) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`."""
     kind = "bf16_tiles" if tiles else _kind_of(call, few=how == "few")
     dtype = torch.bfloat16 if "bf16" in kind else torch.float32
@@ -96,9 +105,11 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
         group = math.ceil(rows / (math.ceil(rows / GROUP_ROWS[kind] / step) * step))
     else:
         group = min(words, max(rows, WORDS_AT_ONCE))
+    gates = [_gates_layout(kind, weights, in_bytes) for weights in call.weights]
     arrays = {
         "inputs": list(inputs),
-        "weights": [_gates_layout(kind, weights) for weights in call.weights],
+        "weights": [layout for layout, _ in gates],
+        "scales": [scales for _, scales in gates] if in_bytes else None,
         "weight_hr": [_projection_layout(kind, weights.weight_hr) for weights in call.weights],
         "biases": [weights.bias.detach().to(dtype).float().contiguous() for weights in call.weights],
         "outputs": list(outputs),
@@ -115,18 +126,24 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
     return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), cell)
 
 
-run_fused_tiles, run_fused = functools.partial(_run, "many", True), functools.partial(_run, "many", False)
-run_small_batch = functools.partial(_run, "few", False)
+run_fused_tiles, run_fused = functools.partial(_run, "many", tiles=True), functools.partial(_run, "many")
+run_int8, run_small_batch = functools.partial(_run, "few", in_bytes=True), functools.partial(_run, "few")
 
 
-def _gates_layout(kind: str, weights: LstmWeights) -> Tensor:
-    """`weight_ih` and `weight_hh` `[4C, ...]` side by side: the four gates of `LANES` cells in a block."""
+def _gates_layout(kind: str, weights: LstmWeights, in_bytes: bool) -> tuple[Tensor, Tensor | None]:
+    """`weight_ih` and `weight_hh` `[4C, ...]` side by side: the four gates of `LANES` cells in a block. With `in_bytes`
+    integers from -127 to 127, of which four are laid out as one number, and a scale for each of the `4C` rows."""
 
-    def make() -> Tensor:
-        weight = torch.cat((weights.weight_ih, weights.weight_hh), dim=1)
-        return _laid_out(kind, weight).unflatten(0, (4, -1, LANES)).permute(1, 0, 3, 2).contiguous()
+    def make() -> tuple[Tensor, Tensor | None]:
+        weight, scales = torch.cat((weights.weight_ih, weights.weight_hh), dim=1), None
+        if in_bytes:
+            scales = weight.detach().float().abs().amax(1).clamp_min(1e-30) / 127
+            rows = (weight.detach().float() / scales[:, None]).round().to(torch.int8).view(torch.float32)
+        else:
+            rows = _laid_out(kind, weight)
+        return rows.unflatten(0, (4, -1, LANES)).permute(1, 0, 3, 2).contiguous(), scales
 
-    return get_cached((weights.weight_ih, weights.weight_hh), kind == "f32", make)
+    return get_cached((weights.weight_ih, weights.weight_hh), "int8" if in_bytes else kind == "f32", make)
 
 
 def _projection_layout(kind: str, weight: Tensor | None) -> Tensor | None:

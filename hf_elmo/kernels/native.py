@@ -63,7 +63,7 @@ STRUCTS = {
         "scratch_bytes steps directions rows group input size cells threads",
         "cell_clip proj_clip",
         own="inputs outputs hidden cell_outputs",
-        float32="weights weight_hr biases cell",
+        float32="weights weight_hr biases scales cell",
         int64="sizes",
         uint8="scratch",
     ),

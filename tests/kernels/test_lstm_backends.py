@@ -39,6 +39,10 @@ KINDS = {
     "small-batch": Kind("small-batch", rows=6),
     "small-batch, weights of bfloat16": Kind("small-batch", *HALF, rows=6),
     "small-batch, bfloat16": Kind("small-batch", *BFLOAT16, rows=6),
+    # Rounding moves a gate by 1 % of its spread, the farthest of thousands by 5 %; clips are at half of the spread.
+    "int8": Kind("int8", tolerance=8e-2, rows=6),
+    "int8, weights of bfloat16": Kind("int8", torch.float32, torch.bfloat16, 8e-2, rows=6),
+    "int8, bfloat16": Kind("int8", torch.bfloat16, torch.bfloat16, 8e-2, rows=6),
     "onednn": Kind("onednn"),
     "onednn, bfloat16": Kind("onednn", *BFLOAT16),
 }
@@ -89,6 +93,26 @@ def test_without_a_projection(kind):
     assert_near(run(kind, call), expected(call), kind.tolerance)
 
 
+@pytest.mark.parametrize("kind", ["int8", "int8, weights of bfloat16"], indirect=True)
+def test_numbers_in_8_bits_are_off_by_no_more_than_their_rounding(kind):
+    """In a step: a number moves by half of its scale, a sigmoid by a quarter of what its gate moves, a tanh by all."""
+    call = layer(kind, [3])._replace(cell_clip=None, proj_clip=None)
+    (outputs, _, cells), (right_outputs, _, right_cells) = run(kind, call), expected(call)
+    for d, (ih, hh, _, hr) in enumerate(call.weights):
+        scale, moved = torch.cat((ih, hh), 1).float().abs().amax(1) / 127, torch.zeros(3, len(ih))
+        for x, weight in ((call.inputs[d], ih.float()), (call.hidden[d], hh.float())):
+            of_x = x.abs().amax(1, keepdim=True) / 127
+            moved += x.abs().sum(1, keepdim=True) * scale / 2 + of_x / 2 * weight.abs().sum(1)
+            moved += scale * of_x / 4 * x.shape[1]
+        i, f, g, o = moved.chunk(4, 1)
+        of_cells = i / 4 + f / 4 * call.cell[d].abs() + g
+        off = (cells - right_cells)[d].abs()
+        assert (off <= of_cells + 1e-6).all()
+        assert off.max() > 1e-3  # more than float32's or bfloat16's
+        off = (outputs - right_outputs)[d].abs()
+        assert (off <= (of_cells + o / 4) @ hr.float().abs().T + 1e-6).all()
+
+
 @pytest.mark.parametrize("directions", [1, 3])
 def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, directions):
     monkeypatch.setattr(lstm_c, "GROUP_ROWS", dict.fromkeys(lstm_c.GROUP_ROWS, 16))
@@ -98,6 +122,16 @@ def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, direct
     for number in (1, 2, 5):
         threads(number)
         assert kind.backend == "onednn" or all(map(torch.equal, one, run(kind, call)))
+
+
+@pytest.mark.parametrize("kind", ["small-batch"], indirect=True)
+def test_directions_of_more_than_8_megabytes_which_run_one_after_the_other(kind, threads):
+    call = layer(kind, [2, 2, 1], (32, 512, 2048))
+    one = run(kind, call)
+    assert_near(one, expected(call), 2 * kind.tolerance)  # of long sums
+    for number in (2, 5):
+        threads(number)
+        assert all(map(torch.equal, one, run(kind, call)))
 
 
 @pytest.mark.parametrize("kind", SAME_BITS, indirect=True)
@@ -143,7 +177,7 @@ def test_large_gates_and_long_sums(kind):
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 def test_calls_that_it_leaves_to_others(kind):
     backend = BACKENDS[kind.backend]
-    assert backend.why_not(layer(kind, [1 if kind.backend == "small-batch" else 40])) is None
+    assert backend.why_not(layer(kind, [1 if kind.backend in ("small-batch", "int8") else 40])) is None
     calls = [layer(kind, [kind.rows])._replace(inputs=torch.zeros(2, kind.rows, 32, dtype=torch.float64))]
     if kind.backend != "onednn":
         calls.append(layer(kind, [kind.rows, 1], (31, 65, 50)))  # fill no blocks

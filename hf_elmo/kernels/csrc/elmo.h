@@ -46,6 +46,7 @@ struct layer {
   void *cell_outputs; /* [directions][rows][cells], for layer_few */
   const void *const *weights, *const *weight_hr;
   const float *const *biases;
+  const float *const *scales; /* for layer_few, of the columns of weights in 8 bits, or NULL */
   float *cell; /* [directions][rows][cells]; it becomes the state after the last step */
   const i64 *sizes; /* rows of each step, non-increasing */
   char *scratch;

@@ -8,7 +8,7 @@
  * layer_few is for few rows, whose time is the time to read the weights. The input half of the gates is computed for many
  * steps at once, so that a step reads the other weights only. A direction runs on one thread, or on several that divide
  * its cells and outputs, so that the weights of a small layer stay in the cores' caches. The weights of a larger layer
- * stay there in part, because consecutive steps read them in opposite orders.
+ * stay there in part, because consecutive steps read them in opposite orders. Its products can be computed in 8 bits.
  *
  * A kind of product is a set of macros for layer_kind.h: f32; half with weights in bfloat16 and everything else in
  * float32, for processors without bfloat16 products; bf16 with AVX-512's bfloat16 products; bf16_tiles on AMX tiles.
@@ -19,7 +19,7 @@
 #include "elmo.h"
 #include "threads.h"
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 #if defined __AVX512BF16__ && (defined __AMX_BF16__ || defined __AMXBF16__) && defined __linux__ /* or older clangs */
@@ -29,6 +29,7 @@
 #endif
 
 enum { ROWS = FUSED_ROWS, COLUMNS = FUSED_COLUMNS, DEPTH = FUSED_DEPTH }; /* of a product */
+enum { LARGE = 1 << 23 }; /* bytes of a direction's weights, of which several may not stay in a cache */
 
 #ifdef __AVX512F__
 typedef __m512 lanes;
@@ -114,12 +115,13 @@ INLINE lanes load_bf16(const bf16 *x) {
   return (lanes)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16);
 }
 INLINE void store_bf16(bf16 *x, lanes y) { _mm256_storeu_si256((__m256i *)x, (__m256i)_mm512_cvtneps_pbh(y)); }
-INLINE int pair_of(const bf16 *x) {
-  int pair;
-  memcpy(&pair, x, sizeof pair);
-  return pair;
-}
 #endif
+
+INLINE int four_of(const void *x) { /* bytes, as a number to broadcast */
+  int four;
+  memcpy(&four, x, sizeof four);
+  return four;
+}
 
 /* Prefetches cache lines `line` to `end` of x, the weights of a later product. Call it for few lines at a time, between
    other instructions: many prefetches at once fill the buffers that loads also need. */
@@ -132,6 +134,62 @@ struct range {
 };
 INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
+}
+
+/* Weights and operands in 8 bits, for few rows: a column of weights and a row of operands are bytes from -127 to 127,
+   times a scale of each, so that sums of products are exact. */
+struct byte_row {
+  float scale;
+  int32_t sum; /* of the bytes */
+};
+typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
+
+/* Adds products of x [4] and weights [VECTOR][4] + ADDED. */
+INLINE integers add_bytes(integers sum, const int8_t *x, const int8_t *weights) {
+#ifdef __AVX512VNNI__
+#define ADDED 128 /* the instruction multiplies signed bytes by unsigned ones */
+  __m512i columns = _mm512_xor_si512(_mm512_loadu_si512(weights), _mm512_set1_epi8(-128));
+  return (integers)_mm512_dpbusd_epi32((__m512i)sum, columns, _mm512_set1_epi32(four_of(x)));
+#elif defined __AVX2__ && !defined __AVX512F__
+#define ADDED 0
+  const __m256i row = _mm256_set1_epi32(four_of(x));
+  __m256i columns = _mm256_sign_epi8(_mm256_loadu_si256((const __m256i *)weights), row);
+  __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(row), columns); /* at most 2 * 127 * 127, which 16 bits hold */
+  return sum + (integers)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#else
+#define ADDED 0
+  const integers columns = *(const integers *)weights;
+  for (int k = 0; k < 4; k++) sum += x[k] * (columns << (24 - 8 * k) >> 24);
+  return sum;
+#endif
+}
+
+INLINE void some_byte_rows(float *sums, const int8_t *x, const struct byte_row *of, i64 depth, const int8_t *weights,
+                           i64 gate_step, const float *scales, i64 scales_step, const int rows) {
+  integers sum[4][4 * VECTORS];
+  memset(sum, 0, sizeof sum);
+  for (i64 k = 0; k < depth; k += 4)
+    for (int v = 0; v < 4 * VECTORS; v++) {
+      const int8_t *columns = weights + v / VECTORS * gate_step + k * LANES + v % VECTORS * VECTOR * 4;
+      if (v % VECTORS == 0) fetch(columns + 4 * gate_step, 0, 1);
+      for (int r = 0; r < rows; r++) sum[r][v] = add_bytes(sum[r][v], x + r * depth + k, columns);
+    }
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < 4 * VECTORS; v++) {
+      const vector *scale = (const vector *)(scales + v / VECTORS * scales_step) + v % VECTORS;
+      const vector exact = __builtin_convertvector(sum[r][v] - ADDED * of[r].sum, vector);
+      ((vector *)(sums + r * COLUMNS))[v] += exact * of[r].scale * *scale;
+    }
+}
+
+/* sums [rows][COLUMNS] += x [rows][depth] * weights [4][depth / 4][LANES][4], times the scales of both. Gates are
+   `gate_step` weights and `scales_step` scales apart. */
+static void multiply_bytes(float *sums, const int8_t *x, const struct byte_row *of, i64 depth, const int8_t *weights,
+                           i64 gate_step, const float *scales, i64 scales_step, i64 rows) {
+  for (; rows >= 4 && VECTOR == 16; rows -= 4, sums += 4 * COLUMNS, x += 4 * depth, of += 4)
+    some_byte_rows(sums, x, of, depth, weights, gate_step, scales, scales_step, 4);
+  for (; rows; rows--, sums += COLUMNS, x += depth, of++)
+    some_byte_rows(sums, x, of, depth, weights, gate_step, scales, scales_step, 1);
 }
 
 /* A kind of product: TYPE, of inputs and outputs; WEIGHT, of weights; and ADD_PRODUCT, which adds products of PAIR operands
@@ -160,7 +218,7 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
 #define TYPE bf16
 #define WEIGHT bf16
 #define ADD_PRODUCT(SUM, X, WEIGHTS) \
-  SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)_mm512_set1_epi32(pair_of(X)), \
+  SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)_mm512_set1_epi32(four_of(X)), \
                                  (__m512bh)_mm512_loadu_si512(WEIGHTS))
 #include "layer_kind.h"
 

@@ -239,20 +239,50 @@ void JOIN(layer_many, KIND)(const struct layer *x) {
 
 /* Bytes of scratch memory that a thread needs for the operands and gates of `group` words, a multiple of ROWS. */
 int JOIN(layer_few_scratch, KIND)(const struct layer *x) {
-  return (int)(x->group * ((i64)sizeof(TYPE) * x->input + 16 * x->cells));
+  i64 bytes = (i64)sizeof(struct byte_row) + x->size; /* of a hidden state in 8 bits */
+  return (int)(x->group * ((i64)sizeof(TYPE) * x->input + 16 * x->cells + bytes));
+}
+
+/* Rounds x [rows][depth] to bytes. The scale of a row with a number that is not finite is NaN. */
+static void JOIN(round_to_bytes, KIND)(const TYPE *x, i64 rows, i64 depth, int8_t *bytes, struct byte_row *of) {
+  for (; rows; rows--, x += depth, bytes += depth, of++) {
+    float most = 1e-30f, total = 0.f;
+    i64 sum = 0;
+#pragma omp simd reduction(+ : total) reduction(max : most)
+    for (i64 k = 0; k < depth; k++) {
+      float size = fabsf(JOIN(widen, TYPE)(x[k]));
+      most = size > most ? size : most;
+      total += size;
+    }
+    const int finite = total < INFINITY;
+#pragma omp simd reduction(+ : sum)
+    for (i64 k = 0; k < depth; k++) {
+      bytes[k] = (int8_t)nearbyintf(finite ? JOIN(widen, TYPE)(x[k]) * (127.f / most) : 0.f);
+      sum += bytes[k];
+    }
+    *of = (struct byte_row){finite ? most / 127.f : NAN, (int32_t)sum};
+  }
 }
 
 /* The input half of the gates of some words: gates [cells / LANES][group][COLUMNS], for a range of the blocks. */
 static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inputs, i64 words, TYPE *operands,
-                                   float *gates, struct range blocks) {
-  const WEIGHT *weights = x->weights[d];
-  for (i64 word = 0; word < words; word++)
+                                   float *gates, struct range blocks, struct byte_row *of) {
+  const i64 gate_step = LANES * (x->input + x->size);
+  if (x->scales) JOIN(round_to_bytes, KIND)(inputs, words, x->input, (int8_t *)operands, of);
+  for (i64 word = 0; word < words && !x->scales; word++)
     for (i64 k = 0; k < x->input; k += LANES)
       JOIN(put, KIND)(operands, x->input, word, k, JOIN(load, TYPE)(inputs + word * x->input + k));
-  for (i64 block = blocks.begin; block < blocks.end; block++)
-    JOIN(block, KIND)(gates + (block - blocks.begin) * x->group * COLUMNS, operands,
-                      weights + block * (x->input + x->size) * COLUMNS, LANES * (x->input + x->size),
-                      x->biases[d] + block * LANES, x->cells, words, x->input, NULL, NULL, 0);
+  for (i64 block = blocks.begin; block < blocks.end; block++, gates += x->group * COLUMNS) {
+    const float *bias = x->biases[d] + block * LANES;
+    if (x->scales) {
+      for (i64 k = 0; k < words * COLUMNS; k += LANES)
+        store_f32(gates + k, load_f32(bias + k % COLUMNS / LANES * x->cells));
+      multiply_bytes(gates, (const int8_t *)operands, of, x->input, (const int8_t *)x->weights[d] + 4 * block * gate_step,
+                     gate_step, x->scales[d] + block * LANES, x->cells, words);
+    } else
+      JOIN(block, KIND)(gates, operands, (const WEIGHT *)x->weights[d] + 4 * block * gate_step, gate_step, bias, x->cells,
+                        words, x->input, NULL, NULL, 0);
+  }
 }
 
 /* sums [rows][COLUMNS] += x [rows][depth] * weights [4][depth][LANES], a few DEPTH rows of weights at a time. */
@@ -267,7 +297,7 @@ INLINE void JOIN(add_few, KIND)(float *sums, const TYPE *x, const WEIGHT *weight
 
 /* Runs one of `parts` parts of a direction, for all steps. The parts wait for each other twice in a step. */
 static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 parts, char *scratch) {
-  const WEIGHT *weight_hh = (const WEIGHT *)x->weights[d] + x->input * LANES, *weight_hr = x->weight_hr[d];
+  const WEIGHT *weight_hr = x->weight_hr[d];
   const TYPE *inputs = x->inputs[d];
   TYPE *outputs = x->outputs[d];
   i64 cells = x->cells, size = x->size, words = 0, first = 0;
@@ -275,6 +305,8 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
   float *cell = x->cell + d * x->rows * cells, sums[ROWS * COLUMNS];
   TYPE *operands = (TYPE *)scratch;
   float *gates = (float *)(operands + x->group * x->input);
+  struct byte_row *byte_rows = (struct byte_row *)(gates + x->group * 4 * cells);
+  int8_t *bytes = (int8_t *)(byte_rows + x->group);
   const struct range of_cells = share(cells / LANES, part, parts);
   const struct range of_outputs = share(weight_hr ? size / COLUMNS : 0, part, parts);
   const struct range copied = share(weight_hr ? 0 : size / LANES, part, parts);
@@ -284,15 +316,20 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
     if (first == words) { /* as many steps as there is memory for */
       first = words = 0;
       for (i64 next = t; next < x->steps && words + x->sizes[next] <= x->group; next++) words += x->sizes[next];
-      JOIN(input_half, KIND)(x, d, inputs, words, operands, gates, of_cells);
+      JOIN(input_half, KIND)(x, d, inputs, words, operands, gates, of_cells, byte_rows);
       inputs += words * x->input;
     }
+    if (x->scales) JOIN(round_to_bytes, KIND)(hidden, rows, size, bytes, byte_rows);
     for (i64 n = 0; n < of_cells.end - of_cells.begin; n++) {
       i64 own = t % 2 ? of_cells.end - of_cells.begin - 1 - n : n; /* weights read last are in the cache */
-      i64 block = of_cells.begin + own, k = block * LANES;
+      i64 block = of_cells.begin + own, k = block * LANES, gate_step = LANES * (x->input + size);
+      i64 first_weight = 4 * block * gate_step + x->input * LANES;
       float *sum = gates + (own * x->group + first) * COLUMNS;
-      JOIN(add_few, KIND)(sum, hidden, weight_hh + block * (x->input + size) * COLUMNS, LANES * (x->input + size), size,
-                          rows);
+      if (x->scales)
+        multiply_bytes(sum, bytes, byte_rows, size, (const int8_t *)x->weights[d] + first_weight, gate_step,
+                       x->scales[d] + k, cells, rows);
+      else
+        JOIN(add_few, KIND)(sum, hidden, (const WEIGHT *)x->weights[d] + first_weight, gate_step, size, rows);
       for (i64 b = 0; b < rows; b++)
         JOIN(store, TYPE)(cell_outputs + b * cells + k,
                           next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
@@ -319,16 +356,18 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
   }
 }
 
+/* Directions whose weights are large run one after the other, each on all threads, so that the cores' shared cache holds
+   the weights of one of them. Others run at the same time: their steps are short, and a barrier takes microseconds. */
 static void JOIN(one_thread, KIND)(const void *data, i64 thread, i64 threads) {
   const struct layer *x = data;
-  const i64 parts = threads / x->directions;
-  char *scratch = x->scratch + thread * x->scratch_bytes;
-  if (parts <= 1)
-    for (i64 d = thread; d < x->directions; d += threads) JOIN(few_rows, KIND)(x, d, 0, 1, scratch);
-  else if (thread < parts * x->directions)
-    JOIN(few_rows, KIND)(x, thread / parts, thread % parts, parts, scratch);
-  else
-    for (i64 t = 0; t < 2 * x->steps; t++) openmp.barrier(); /* every thread takes part in a barrier */
+  const i64 bytes = (i64)sizeof(WEIGHT) * 5 * x->cells * x->size; /* that a step reads */
+  const i64 together = bytes > LARGE ? 1 : x->directions < threads ? x->directions : threads;
+  const i64 parts = threads / together;
+  for (i64 d = thread / parts; d < x->directions; d += together)
+    if (thread < parts * together)
+      JOIN(few_rows, KIND)(x, d, thread % parts, parts, x->scratch + thread * x->scratch_bytes);
+  for (i64 t = 0; parts > 1 && thread >= parts * together && t < 2 * x->steps; t++)
+    openmp.barrier(); /* every thread takes part in a barrier */
 }
 
 void JOIN(layer_few, KIND)(const struct layer *x) { together(JOIN(one_thread, KIND), x, (int)x->threads); }
