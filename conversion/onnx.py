@@ -131,7 +131,7 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
 
 
 class _Padding:
-    """Stands in for `Packing`: words stay where they are. Of a mask `[texts, batch, words]` each text is a row."""
+    """Stands in for `Packing`: tokens stay where they are. Of a mask `[texts, batch, positions]` each text is a row."""
 
     def __init__(self, mask: Tensor) -> None:
         self.mask = mask.flatten(0, -2)

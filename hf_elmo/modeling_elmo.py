@@ -164,11 +164,6 @@ class Packing:
         positions = places[row, step] % math.prod(shape)
         return cls(positions, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
 
-    def index_of(self) -> Tensor:
-        """The index of each position of the flattened batch `[batch * positions]` in the packed one; 0 at padding."""
-        indices = self.positions.new_zeros(math.prod(self.shape))
-        return indices.index_copy_(0, self.positions, torch.arange(len(self.positions), device=indices.device))
-
     def join(self, directions: Tensor) -> Tensor:
         """Concatenates both directions `[2, packed, P]`, each in its reading order, to `[packed, 2P]` in text order."""
         forward, backward = directions

@@ -54,11 +54,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         """A dictionary for each word: its place in the text, and `scores` with the probability of its tag, and -1
         for the other labels."""
         entities = []
-        numbers = iter([number for number in word_ids or () if number is not None])
+        of_words = iter([word_id for word_id in word_ids or () if word_id is not None])
         for index in np.flatnonzero(special_tokens_mask != IGNORE_INDEX).tolist():
             start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
             if start is not None and word_to_chars_map is not None:
-                word_start = word_to_chars_map[next(numbers)][0]
+                word_start = word_to_chars_map[next(of_words)][0]
                 start, end = start + word_start, end + word_start
             word, tag = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index])), special_tokens_mask[index]
             of_tag = np.where(np.arange(scores.shape[1]) == tag, scores[index], -1)

@@ -77,9 +77,9 @@ class CharacterVocabulary:
     def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
         self.characters = list(characters)
         self.embedded_words = None if embedded_words is None else list(embedded_words)
-        numbers = chain(range(UNKNOWN_CHARACTER_ID + 1, SENTENCE_BEGIN_ID), count(WORD_PADDING_ID + 1))
-        self.character_ids = dict(zip(self.characters, numbers, strict=False))
-        self.names = {number: character for character, number in self.character_ids.items()}
+        ids = chain(range(UNKNOWN_CHARACTER_ID + 1, SENTENCE_BEGIN_ID), count(WORD_PADDING_ID + 1))
+        self.character_ids = dict(zip(self.characters, ids, strict=False))
+        self.names = {character_id: character for character, character_id in self.character_ids.items()}
         self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
 
     @property
@@ -338,7 +338,7 @@ class ElmoTokenizer(TokenizersBackend):
         if broken := next((word for word in words or () if "\n" in word), None):
             raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
         self._words = None if words is None else list(words)
-        self._word_numbers = {word: number for number, word in enumerate(words or (), FIRST_VECTOR_ID)}
+        self._vector_ids = {word: vector_id for vector_id, word in enumerate(words or (), FIRST_VECTOR_ID)}
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 
     @cached_property
@@ -351,7 +351,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _word_ids(self) -> dict[str, int]:
         """The ids of the words of `vocabulary`; a word `<S>` or `</S>` of a text is unknown, like `<UNK>`."""
         ids = zip(self.vocabulary, embedded_ids(self.vocabulary), strict=True)
-        return {word: number for word, number in ids if number >= FIRST_WORD_ID}
+        return {word: word_id for word, word_id in ids if word_id >= FIRST_WORD_ID}
 
     @property
     def row_length(self) -> int:
@@ -469,18 +469,18 @@ class ElmoTokenizer(TokenizersBackend):
         tokens = ["" if token == _EMPTY_WORD else token for one in encoded.encodings for token in one.tokens]
         columns = {"input_ids": self.spell(tokens)}
         if self._words is not None:
-            find = self._word_numbers.get
-            numbers = [find(token) or find(token.lower(), UNKNOWN_ID) for token in tokens]
-            columns["word_vector_ids"] = np.array(numbers, dtype=np.int64)
+            find = self._vector_ids.get
+            ids = [find(token) or find(token.lower(), UNKNOWN_ID) for token in tokens]
+            columns["word_vector_ids"] = np.array(ids, dtype=np.int64)
         backend_ids = np.concatenate(encoded["input_ids"])
         is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
         special: list[tuple[np.ndarray, Any, int]] = [(is_padding, 0, 0)]
         for boundary, row in self._boundary_rows().items():
             special.append((backend_ids == self._tokenizer.token_to_id(boundary), row, BOUNDARY_ID))
-        for places, row, number in special:
+        for places, row, vector_id in special:
             columns["input_ids"][places] = row
             if "word_vector_ids" in columns:
-                columns["word_vector_ids"][places] = number
+                columns["word_vector_ids"][places] = vector_id
         ends = np.cumsum([len(encoding) for encoding in encoded.encodings])
         return {name: np.split(rows, ends[:-1]) for name, rows in columns.items()}
 
@@ -536,18 +536,18 @@ class ElmoTokenizer(TokenizersBackend):
         samples = encoded.get("overflow_to_sample_mapping")
         is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
         labels = [labels] if is_one else labels
-        encodings = encoded.encodings
-        numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
-        firsts = dict(zip(reversed(numbers), reversed(encodings), strict=True))  # the first piece of each text
+        pieces = encoded.encodings
+        texts = range(len(pieces)) if samples is None else list(map(int, samples))  # of the pieces
+        firsts = dict(zip(reversed(texts), reversed(pieces), strict=True))  # the first piece of each text
         if len(firsts) != len(labels):
             raise ValueError(f"labels are given for {len(labels)} texts, but {len(firsts)} texts are encoded.")
-        for number, first in firsts.items():
+        for text, first in firsts.items():
             words = [word for piece in (first, *first.overflowing) for word in piece.word_ids if word is not None]
-            if 1 in first.sequence_ids or max(words, default=-1) + 1 != len(labels[number]):
-                raise ValueError(f"labels of text {number} must be one for each word, of a text that is no pair.")
+            if 1 in first.sequence_ids or max(words, default=-1) + 1 != len(labels[text]):
+                raise ValueError(f"labels of text {text} must be one for each word, of a text that is no pair.")
         aligned = [
-            [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
-            for number, encoding in zip(numbers, encodings, strict=True)
+            [IGNORE_INDEX if word is None else labels[text][word] for word in piece.word_ids]
+            for text, piece in zip(texts, pieces, strict=True)
         ]
         return aligned[0] if is_one and samples is None else aligned
 
@@ -565,8 +565,8 @@ class ElmoTokenizer(TokenizersBackend):
             return str(names[row[1]])
         ids = row[1 : row.index(WORD_END_ID)]
         if self.character_vocab is None:
-            return bytes(number - 1 for number in ids).decode("utf-8", "replace")
-        return "".join(self.character_vocab.names.get(number, "\ufffd") for number in ids)
+            return bytes(character_id - 1 for character_id in ids).decode("utf-8", "replace")
+        return "".join(self.character_vocab.names.get(character_id, "\ufffd") for character_id in ids)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str | list[str]:
         """The text of a word `[characters]`, a sentence `[words, characters]`, or a batch of sentences."""

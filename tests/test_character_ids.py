@@ -14,13 +14,12 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, WORD_PADDING = 256, 257, 258
 
 def expected_ids(word: str, length: int = 50) -> list[int]:
     """Begin of word, at most 48 bytes, end of word, padding to 50; all raised by one."""
-    row = [BEGIN_WORD, *word.encode("utf-8", "ignore")[: length - 2], END_WORD]
-    row += [WORD_PADDING] * (length - len(row))
-    return [character + 1 for character in row]
+    return boundary_ids(*word.encode("utf-8", "ignore")[: length - 2], length=length)
 
 
-def boundary_ids(character: int, length: int = 50) -> list[int]:
-    return [number + 1 for number in [BEGIN_WORD, character, END_WORD] + [WORD_PADDING] * (length - 3)]
+def boundary_ids(*characters: int, length: int = 50) -> list[int]:
+    row = [BEGIN_WORD, *characters, END_WORD]
+    return [character + 1 for character in row + [WORD_PADDING] * (length - len(row))]
 
 
 @settings(max_examples=40, deadline=None)
@@ -35,7 +34,8 @@ def test_any_string_is_numbered_as_defined(words: list[str], length: int) -> Non
     assert (ids.dtype, ids.shape, ids.tolist()) == (np.int64, (len(words), length), expected)
     if words:
         rows = ElmoTokenizer(max_word_length=length)(words, is_split_into_words=True)["input_ids"]
-        assert rows == [boundary_ids(BEGIN_SENTENCE, length), *expected, boundary_ids(END_SENTENCE, length)]
+        begin, end = (boundary_ids(character, length=length) for character in (BEGIN_SENTENCE, END_SENTENCE))
+        assert rows == [begin, *expected, end]
 
 
 @settings(max_examples=60, deadline=None)

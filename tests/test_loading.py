@@ -70,16 +70,14 @@ def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel, tmp_pa
     assert model_fingerprint(half) == model_fingerprint(model, torch.bfloat16) != before
     model.config.cell_clip += 1
     found = [before, model_fingerprint(model)]
-    with torch.no_grad():
-        model.bilm.forward_layers[0].bias[0] += 1
-    found.append(model_fingerprint(model))
-    assert len(set(found)) == 3
+    model.bilm.forward_layers[0].bias.data[0] += 1
+    assert model_fingerprint(model) not in found
+    assert len(set(found)) == 2
     tokenizer = whitespace_tokenizer()
     before = tokenizer_fingerprint(tokenizer)
     tokenizer(["a text", "b"], padding=True, truncation=True, max_length=3)
     assert tokenizer_fingerprint(tokenizer) == before
-    for other in (ElmoTokenizer(), whitespace_tokenizer(max_word_length=9)):
-        assert tokenizer_fingerprint(other) != before
+    assert before not in map(tokenizer_fingerprint, (ElmoTokenizer(), whitespace_tokenizer(max_word_length=9)))
 
 
 def require_no_path(folder: Path, parent: Path) -> None:

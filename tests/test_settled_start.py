@@ -17,10 +17,6 @@ def states(model: ElmoModel) -> list[Tensor]:
     return [model.bilm.initial_hidden, model.bilm.initial_cell]
 
 
-def encoded(tokenizer: ElmoTokenizer, texts: list[str]) -> dict[str, Tensor]:
-    return dict(tokenizer(texts, padding=True, return_tensors="pt"))
-
-
 @pytest.fixture
 def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
     settle(model, TEXTS, tokenizer=tokenizer, batch_size=2)
@@ -34,7 +30,7 @@ def test_it_is_the_mean_of_the_states_after_texts(model: ElmoModel, tokenizer: E
     for row in range(rows):
         state = None
         for text in texts[row::rows]:
-            state = model(**encoded(tokenizer, [text]), state=state, use_cache=True).state
+            state = model(**tokenizer(text, return_tensors="pt"), state=state, use_cache=True).state
             found.append((text, state))
     later = [state for text, state in found if text not in texts[:rows]] or [found[0][1]]
     for given in (texts, [text.split() for text in texts]):
@@ -46,9 +42,9 @@ def test_it_is_the_mean_of_the_states_after_texts(model: ElmoModel, tokenizer: E
 
 
 @pytest.mark.parametrize("how", [("on", torch.float32), ("on", torch.bfloat16), ("off", torch.float32)], ids=str)
-def test_each_sentence_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, how: tuple) -> None:
+def test_each_sentence_starts_from_it(settled: ElmoModel, inputs: dict[str, Tensor], how: tuple) -> None:
     backends, dtype = how
-    settled, inputs = settled.to(dtype), encoded(tokenizer, SENTENCES)
+    settled = settled.to(dtype)
     hidden, cell = (part[:, :, None].expand(-1, -1, len(SENTENCES), -1) for part in states(settled))
     given, zeros = (hidden, cell.float()), (torch.zeros_like(hidden), torch.zeros_like(cell))
     with kernels.use(backends), torch.no_grad():
@@ -59,18 +55,17 @@ def test_each_sentence_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokeniz
     assert not torch.allclose(found.hidden_states[1], other.hidden_states[1], atol=1e-2)
 
 
-def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    wanted = settled(**encoded(tokenizer, SENTENCES), output_hidden_states=True).hidden_states[-1].detach().numpy()
+def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, inputs: dict[str, Tensor]) -> None:
+    wanted = settled(**inputs, output_hidden_states=True).hidden_states[-1].detach().numpy()
     for how in ({}, {"window": 3}):
         for row, found in enumerate(embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
             np.testing.assert_allclose(found, wanted[row, 1 : len(found) + 1], atol=1e-5)
 
 
 @pytest.mark.parametrize("backends", ["on", "off"])
-def test_it_is_trained_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str) -> None:
+def test_it_is_trained_with_the_bilm(settled: ElmoModel, inputs: dict[str, Tensor], backends: str) -> None:
     """The gradient of the start is the sum of the gradients of all rows' first states."""
     settled.freeze_bilm(False)
-    inputs = encoded(tokenizer, SENTENCES)
     with kernels.use(backends):
         settled(**inputs).last_hidden_state.square().sum().backward()
         given = [part.detach()[:, :, None].repeat(1, 1, len(SENTENCES), 1).requires_grad_() for part in states(settled)]
