@@ -9,18 +9,8 @@ import torch
 from datasets import Dataset
 from transformers import EvalPrediction
 
-from hf_elmo import (
-    CoreferenceCollator,
-    ElmoForCoreferenceResolution,
-    ElmoTokenizer,
-    coreference_metrics,
-    encode_document,
-    gap_scores,
-    read_conll2012,
-    resolve,
-    score_clusters,
-    store_layers,
-)
+import hf_elmo
+from hf_elmo import ElmoForCoreferenceResolution, ElmoTokenizer, encode_document, resolve, score_clusters
 from tests.factories import save_checkpoint, small_model, write_lines
 
 FIELDS = {"coreference_max_width": 3, "coreference_hidden_size": 9, "coreference_feature_size": 4}
@@ -53,7 +43,7 @@ def test_files_of_conll_2012(tmp_path: Path) -> None:
     lines = ["#begin document (bc/a); part 002", line("Ann", "Ann_S", "(0|(1"), line("\xa0", "Ann_S", "1)")]
     lines += [line("him", "Ann_S", "(7)|0)"), "", line("He", "-", "(7)"), line("ran", "-", "-"), "", "#end document"]
     lines += ["#begin document (b)", line("It", "-", "-").replace(" ", "\t"), "", "#end document"]
-    first, second = read_conll2012(write_lines(tmp_path / "a.gold_conll", lines))
+    first, second = hf_elmo.read_conll2012(write_lines(tmp_path / "a.gold_conll", lines))
     assert first == {
         "document": "bc/a",
         "part": 2,
@@ -70,7 +60,7 @@ def test_files_of_conll_2012(tmp_path: Path) -> None:
 )
 def test_a_malformed_line_of_conll_2012_is_named(tmp_path: Path, lines: list[str], number: int) -> None:
     with pytest.raises(ValueError, match=rf"a\.conll, line {number}:"):
-        read_conll2012(write_lines(tmp_path / "a.conll", lines))
+        hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -80,15 +70,16 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
         {**encode_document(tokenizer, [["Ann", "ran"], ["She"]], [[(0, 0), (2, 2)]], ["Eve", "Bo"]), "genre_ids": 2},
         {**encode_document(tokenizer, [["Rain"]], [], [None]), "genre_ids": 0},
     ]
-    batch = CoreferenceCollator(tokenizer)(rows)
+    batch = hf_elmo.CoreferenceCollator(tokenizer)(rows)
     assert batch["labels"].tolist() == [[[0, 0, 0], [2, 2, 0]], [[-100] * 3] * 2]
     assert batch["speaker_ids"].tolist() == [[1] * 4 + [2] * 3, [0] * 7]
     assert batch["genre_ids"].tolist() == [2, 0]
     own = slice(0, 3) if side == "right" else slice(4, 7)
     assert batch["input_ids"][1, own].tolist() == rows[1]["input_ids"]
-    assert "labels" not in CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
+    assert "labels" not in hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
     model = make(coreference_speakers=True, coreference_num_genres=3)
-    stored = CoreferenceCollator(tokenizer, model)(list(store_layers(model, Dataset.from_list(rows), "float32")))
+    stored = list(hf_elmo.store_layers(model, Dataset.from_list(rows), "float32"))
+    stored = hf_elmo.CoreferenceCollator(tokenizer, model)(stored)
     torch.testing.assert_close(model(**stored).mention_scores, model(**batch).mention_scores)
 
 
@@ -109,7 +100,7 @@ def test_clusters_of_texts(tmp_path: Path) -> None:
             assert own == sorted(own)
             for (first, last), (start, end) in zip(own, characters, strict=True):
                 assert tokenizer.split_into_words([TEXT[start:end]])[0] == text.words[first : last + 1]
-    rows = model(**CoreferenceCollator(tokenizer)([encode_document(tokenizer, TEXT)])).clusters[0].tolist()
+    rows = model(**hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, TEXT)])).clusters[0].tolist()
     assert rows == sorted([first, last, k] for k, own in enumerate(text.clusters) for first, last in own)
 
 
@@ -183,9 +174,9 @@ def test_metrics_of_trainer() -> None:
     kept = np.array([[[0, 1], [3, 3], [5, 5]], [[0, 0], [2, 3], [-100, -100]]])
     prediction = EvalPrediction((found, kept, np.zeros((2, 3))), labels)
     keys, responses = [[[(0, 1), (3, 3)]], [[(0, 0), (2, 4)]]], [[[(0, 1), (3, 3)]], [[(0, 0), (2, 3)]]]
-    assert coreference_metrics()(prediction) == score_clusters(keys, responses) | {"mentions_kept": 3 / 4}
+    assert hf_elmo.coreference_metrics()(prediction) == score_clusters(keys, responses) | {"mentions_kept": 3 / 4}
     keys[0].append([(5, 5)])
-    with_singletons = coreference_metrics(singletons=True)(prediction)
+    with_singletons = hf_elmo.coreference_metrics(singletons=True)(prediction)
     assert with_singletons == score_clusters(keys, responses) | {"mentions_kept": 4 / 5}
 
 
@@ -205,18 +196,18 @@ def spans(*mentions: str) -> list[tuple[int, int]]:
 def test_gap_by_gender() -> None:
     she, he = gap_row("she", "TRUE", "FALSE"), gap_row("he", "FALSE", "TRUE")
     place = GAP_TEXT.index("he,"), GAP_TEXT.index("he,") + 2
-    found = gap_scores([she, he], [[spans("Ann Lee", "she")], [[*spans("Ann Lee"), place]]])
+    found = hf_elmo.gap_scores([she, he], [[spans("Ann Lee", "she")], [[*spans("Ann Lee"), place]]])
     assert (found["feminine_f1"], found["masculine_f1"], found["bias"]) == (1.0, 0.0, 0.0)  # of nothing it is 0
     assert (found["precision"], found["recall"], found["f1"]) == (0.5, 0.5, 0.5)
     clusters = [[spans("she", "Ann Lee")], [], [[*spans("Bob Roy"), place]]]
-    both = gap_scores([she, she, he], clusters)
+    both = hf_elmo.gap_scores([she, she, he], clusters)
     assert both["feminine_f1"] == both["bias"] == pytest.approx(2 / 3)
     for true, false in ((True, False), (np.True_, np.False_)):  # as pandas and datasets read the files
         she, he = gap_row("she", true, false, int), gap_row("he", false, true, int)
-        assert gap_scores([she, she, he], clusters) == both
+        assert hf_elmo.gap_scores([she, she, he], clusters) == both
 
 
 def test_which_mentions_are_a_name() -> None:
     means = {"Ann Lee": 1, "Ann": 1, "Lee": 1, "President Ann Lee": 1, "Ann Lee met Bob Roy": 0}
     rows = [gap_row("she", "TRUE", "FALSE")]
-    assert {name: gap_scores(rows, [[spans(name, "she")]])["recall"] for name in means} == means
+    assert {name: hf_elmo.gap_scores(rows, [[spans(name, "she")]])["recall"] for name in means} == means

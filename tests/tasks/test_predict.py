@@ -10,18 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_elmo import (
-    ElmoForCoreferenceResolution,
-    ElmoForPreTraining,
-    ElmoForQuestionAnswering,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoTokenizer,
-    answer,
-    path,
-    predict,
-    resolve,
-)
+import hf_elmo
+from hf_elmo import ElmoTokenizer, answer, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo_cli import main
 from tests.factories import SENTENCES, save_checkpoint, small_checkpoint, small_model, write_lines
@@ -39,7 +29,8 @@ NO_LABEL = {"label": None, "probability": None, "probabilities": NOTHING}
 NO_TAGS = {"words": [], "tags": [], "probabilities": []}
 NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
 # The class and the fields of each kind of model, rows that it reads, and a row with a blank text and its record.
-CLASSIFIER, TAGGER = ElmoForSequenceClassification, ElmoForTokenClassification
+CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
+READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
 ROLES = [(text, len(text.split()) // 2) for text in TEXTS]
 ESIM = {**SMALL, "classifier_text_pairs": True, "encoder_type": "esim"}
 SEVERAL, NUMBERS = {"problem_type": "multi_label_classification"}, {"problem_type": "regression"}
@@ -52,8 +43,8 @@ HEADS = {
     "tags": (TAGGER, {}, TEXTS, "", NO_TAGS),
     "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
     "roles": (TAGGER, {**SMALL, **ROLE_FIELDS}, ROLES),
-    "answers": (ElmoForQuestionAnswering, {**SMALL, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
-    "clusters": (ElmoForCoreferenceResolution, COREFERENCE, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
+    "answers": (READER, {**SMALL, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
+    "clusters": (RESOLVER, COREFERENCE, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
 approximately = functools.partial(pytest.approx, abs=1e-5)
 
@@ -129,7 +120,7 @@ LINES = [
     (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
     (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
     (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
-    (ElmoForQuestionAnswering, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
+    (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
 ]
 
 
@@ -157,7 +148,7 @@ def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch)
 
 
 def test_models_without_a_head_or_with_another_one(tmp_path: Path) -> None:
-    language_model = small_model(ElmoForPreTraining, vocab_size=7)
+    language_model = small_model(hf_elmo.ElmoForPreTraining, vocab_size=7)
     for model in (path(), save_checkpoint(tmp_path / "lm", language_model), language_model):
         with pytest.raises(ValueError, match=r"ElmoForPreTraining.*head"):
             predict(model, ["a"])
@@ -179,7 +170,7 @@ MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three 
 
 
 def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) -> None:
-    model = ElmoForSequenceClassification.from_pretrained(checkpoint(tmp_path / "model"))
+    model = CLASSIFIER.from_pretrained(checkpoint(tmp_path / "model"))
     source, output = write_lines(tmp_path / "in.txt", MANY), tmp_path / "out.jsonl"
     run = functools.partial(predict, model, source, output)
     predict(model, source, tmp_path / "whole.jsonl")
@@ -209,10 +200,8 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
     speakers, genres = [["Eve", None, "Eve"], ["Tom", "Eve"]], [2, 0]
     rows = [{"text": t, "who": s, "genre": g} for t, s, g in zip(documents, speakers, genres, strict=True)]
     source = write_lines(tmp_path / "in.jsonl", map(json.dumps, rows))
-    read, forward = [], ElmoForCoreferenceResolution.forward
-    monkeypatch.setattr(
-        ElmoForCoreferenceResolution, "forward", lambda self, **given: read.append(given) or forward(self, **given)
-    )
+    read, forward = [], RESOLVER.forward
+    monkeypatch.setattr(RESOLVER, "forward", lambda self, **given: read.append(given) or forward(self, **given))
     output, columns = tmp_path / "out.jsonl", ["--speakers-column", "who", "--genre-column", "genre"]
     assert main(["predict", "--model", str(folder), str(source), str(output), "--device", "cpu", *columns]) == 0
     expected = resolve(folder, documents, speakers=speakers, genres=genres, device="cpu")

@@ -10,15 +10,8 @@ import torch
 from datasets import Dataset
 from transformers import EvalPrediction
 
-from hf_elmo import (
-    ElmoForQuestionAnswering,
-    ElmoTokenizer,
-    LayersCollator,
-    answer,
-    encode_questions,
-    squad_metrics,
-    store_layers,
-)
+import hf_elmo
+from hf_elmo import ElmoTokenizer, answer, encode_questions, squad_metrics
 from tests.factories import save_checkpoint, small_model, whitespace_tokenizer
 
 QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
@@ -32,8 +25,8 @@ ONE = QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1]
 TOKENIZED = ["Who ran ?", "What did n't it eat ?"], ["The cat 's  mats , ( all 10,000 )\tran .", "It ate no cheese ."]
 
 
-def make(**changes: object) -> ElmoForQuestionAnswering:
-    return small_model(ElmoForQuestionAnswering, **{"encoder_hidden_size": 6, **changes})
+def make(**changes: object) -> hf_elmo.ElmoForQuestionAnswering:
+    return small_model(hf_elmo.ElmoForQuestionAnswering, **{"encoder_hidden_size": 6, **changes})
 
 
 approx = functools.partial(pytest.approx, rel=1e-5)
@@ -228,8 +221,8 @@ def test_metrics_are_those_of_answers(words: ElmoTokenizer) -> None:
         there = [record] * bool(record["answer"])
         spans.append({"text": [one["answer"] for one in there], "answer_start": [one["start"] for one in there]})
     columns = encode_questions(words, QUESTIONS, PASSAGES, spans, allow_no_answer=True, **given)
-    rows = store_layers(model, Dataset.from_dict(columns), "float32").remove_columns("length")
-    batch = LayersCollator(words, model)(list(rows))
+    rows = hf_elmo.store_layers(model, Dataset.from_dict(columns), "float32").remove_columns("length")
+    batch = hf_elmo.LayersCollator(words, model)(list(rows))
     pieces, output = batch.pop("piece"), model(**batch)
     logits = output.start_logits.detach().numpy(), output.end_logits.detach().numpy()
     metrics = squad_metrics(words, PASSAGES, spans, allow_no_answer=True)

@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import (
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoTokenizer,
-    LayersCollator,
-    TaggingCollator,
-    store_layers,
-)
+import hf_elmo
+from hf_elmo import ElmoTokenizer, LayersCollator, TaggingCollator, store_layers
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.tokenization_elmo import CharacterVocabulary
 from tests.factories import small_model
@@ -23,11 +17,12 @@ from tests.factories import small_model
 VOCABULARY = CharacterVocabulary(list("abcdef"), ["a", "bc"])
 LETTERS = {"char_units": "unicode", "max_word_length": 12, "word_embedding_size": 3}
 LETTERS |= {"char_vocab_size": VOCABULARY.size, "word_vocab_size": 6}
+CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
 HEADS = {
-    "letters": (ElmoForSequenceClassification, LETTERS),
-    "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
-    "pairs": (ElmoForSequenceClassification, {"classifier_text_pairs": True}),
-    "tagger": (ElmoForTokenClassification, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
+    "letters": (CLASSIFIER, LETTERS),
+    "classifier": (CLASSIFIER, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
+    "pairs": (CLASSIFIER, {"classifier_text_pairs": True}),
+    "tagger": (TAGGER, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
 }
 TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c", "a bc d e f a b c d e"]
 
@@ -105,22 +100,6 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         stored = store_layers(model, rows, "float32").remove_columns("length")
         found = model(**collate(list(stored))).logits
         torch.testing.assert_close(found, model(**collate(list(rows))).logits)
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.int64])
-def test_rows_of_layers_are_padded(tokenizer: ElmoTokenizer, side: str, dtype: type) -> None:
-    """Also the bits of bfloat16 values, and the same in a wider type."""
-    tokenizer.padding_side = side
-    one, expected = (1.0, torch.float32) if dtype == np.float32 else (0x3F80, torch.bfloat16)
-    rows = [{"bilm_layers": np.full((n, 3, 22), one, dtype), "word_vector_ids": [5] * n, "label": n} for n in (2, 5)]
-    batch = LayersCollator(tokenizer, make("classifier"), pad_to_multiple_of=4)(rows)
-    mask = [1, 1, 0, 0, 0, 0, 0, 0] if side == "right" else [0, 0, 0, 0, 0, 0, 1, 1]
-    assert batch["bilm_layers"].dtype == expected
-    assert batch["bilm_layers"].shape == (2, 8, 3, 22)
-    assert batch["bilm_layers"][0, :, 0, 0].tolist() == batch["attention_mask"][0].tolist() == mask
-    assert batch["word_vector_ids"][0].tolist() == [5 * i for i in mask]
-    assert batch["labels"].tolist() == [2, 5]
 
 
 def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:

@@ -9,17 +9,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 from transformers import DataCollatorForTokenClassification, EvalPrediction
 from transformers.pipelines.token_classification import AggregationStrategy
 
-from hf_elmo import (
-    ElmoForTokenClassification,
-    ElmoTokenClassificationPipeline,
-    ElmoTokenizer,
-    TaggingCollator,
-    arguments_of,
-    predict,
-    read_conll,
-    role_metrics,
-    span_metrics,
-)
+import hf_elmo
+from hf_elmo import ElmoForTokenClassification, ElmoTokenizer, predict, read_conll, span_metrics
 from tests.factories import small_model
 
 NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
@@ -44,13 +35,13 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
     tokenizer.padding_side = side
     rows = rows_of(tokenizer)
     expected = DataCollatorForTokenClassification(tokenizer)([dict(row) for row in rows])
-    found = TaggingCollator(tokenizer)(rows)
+    found = hf_elmo.TaggingCollator(tokenizer)(rows)
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
     rows[1]["labels"] = [0]  # the label of its word alone
     with pytest.raises(ValueError, match="align_labels"):
-        make()(**TaggingCollator(tokenizer)(rows))
+        make()(**hf_elmo.TaggingCollator(tokenizer)(rows))
 
 
 ANNA = [("Anna", "B-x"), ("met", "O")]
@@ -122,7 +113,8 @@ def test_labels_that_are_no_spans_have_an_accuracy(recwarn: pytest.WarningsRecor
 def test_the_pipeline_finds_the_spans_that_metrics_count() -> None:
     names = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("x", "y"))]
     model = small_model(ElmoForTokenClassification, id2label=dict(enumerate(names)))
-    tag, generator = ElmoTokenClassificationPipeline(model=model, tokenizer=ElmoTokenizer()), np.random.default_rng(0)
+    tag = hf_elmo.ElmoTokenClassificationPipeline(model=model, tokenizer=ElmoTokenizer())
+    generator = np.random.default_rng(0)
     for labels in [[1, 3, 5, 0, 7, 7], *generator.integers(len(names), size=(200, 8)).tolist()]:
         words = [{"word": "a", "scores": np.eye(9)[n], "start": i, "end": i + 1} for i, n in enumerate(labels)]
         spans = tag.aggregate([{**word, "index": word["start"]} for word in words], AggregationStrategy.SIMPLE)
@@ -136,7 +128,7 @@ def test_the_pipeline_finds_the_spans_that_metrics_count() -> None:
 def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> None:
     model, tokenizer = make(**(CRF if crf else {})), ElmoTokenizer()
     model.config.id2label = {**IDS, 0: "Q"}  # nothing is left out
-    tag = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
+    tag = hf_elmo.ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
     texts = [TEXT, "Bob !", "x"]
     records = predict(model, texts, tokenizer=tokenizer, progress=False)
     for text, found, record in zip(texts, tag(texts, batch_size=batch_size), records, strict=True):
@@ -173,7 +165,7 @@ def tags(short: str) -> list[str]:
     ],
 )
 def test_arguments_are_spans_with_their_continuations(short: str, expected: list) -> None:
-    assert arguments_of(tags(short)) == expected
+    assert hf_elmo.arguments_of(tags(short)) == expected
 
 
 # True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
@@ -201,4 +193,5 @@ def test_counts_are_those_of_the_program_of_conll_2005(case: str) -> None:
     right, too_many, missed = np.sum([counts for *_, counts in cases], axis=0)
     precision, recall = right / max(1, right + too_many), right / max(1, right + missed)
     f1 = 2 * right / max(1, 2 * right + too_many + missed)
-    assert role_metrics(ROLE_IDS)(prediction) == pytest.approx({"precision": precision, "recall": recall, "f1": f1})
+    expected = {"precision": precision, "recall": recall, "f1": f1}
+    assert hf_elmo.role_metrics(ROLE_IDS)(prediction) == pytest.approx(expected)
