@@ -26,8 +26,9 @@ def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
     """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
     forward, backward = vectors.chunk(2, dim=2)
     position = torch.arange(mask.shape[1], device=mask.device)
-    last, first = (place.argmax(1)[:, None, None] for place in (mask * position, mask.int()))
-    return torch.cat((forward.take_along_dim(last, 1), backward.take_along_dim(first, 1)), dim=2)[:, 0]
+    last, first = (mask * position).argmax(1), mask.int().argmax(1)
+    rows = torch.arange(mask.shape[0], device=mask.device)
+    return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
 
 
 class ElmoBiattention(nn.Module):
