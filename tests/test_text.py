@@ -91,7 +91,7 @@ def test_json_lines_and_tables_take_lists_of_words(tmp_path):
 def test_rows_of_csv_and_tsv(tmp_path):
     """A column by name and by position, long fields; quotes and empty lines of a TSV are text."""
     for header, column in (("label,body\n", "body"), ("", 1)):
-        (tmp_path / "a.csv").write_text(header + 'ham,"two\nlines"\n\nspam,007\n')
+        (tmp_path / "a.csv").write_text("\n" + header + 'ham,"two\nlines"\n\nspam,007\n')
         assert list(RowSource(tmp_path / "a.csv", text_column=column)) == ["two\nlines", "007"]
     (tmp_path / "a.tsv").write_text('text\n"open\n\nshut"\n')
     assert list(RowSource(tmp_path / "a.tsv")) == ['"open', "", 'shut"']

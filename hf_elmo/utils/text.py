@@ -313,21 +313,21 @@ class RowSource:
                 yield from zip(*(batch[column].to_pylist() for column in columns), strict=True)
 
     def _csv_values(self, is_tsv: bool) -> Iterator[tuple]:
-        csv.field_size_limit(CSV_FIELD_CHARACTERS)
+        csv.field_size_limit(max(CSV_FIELD_CHARACTERS, csv.field_size_limit()))
         dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if is_tsv else {}
         reader = csv.reader(read_lines(self.path, self.encoding, newline=""), **dialect)
-        first = next(reader, [])
-        has_header = not isinstance(self.text_column, int)
-        names = first if has_header else [str(column) for column in range(len(first))]
-        if self.text_column is None and len(names) == 1 and {" ", ";", "\t"}.intersection(names[0]):
-            name = repr(names[0])[:60]
-            raise ValueError(f"{self.path}: the only column is {name}: pass text_column, or separate by commas")
-        places = [names.index(name) for name in self._columns(names)]
+        rows = reader if is_tsv else filter(None, reader)  # blank lines of a CSV are no rows
         try:
-            for row in reader if has_header else chain([first], reader):
-                if not row and not is_tsv:
-                    continue
-                row = row or [""] * len(names)  # an empty line of a TSV is a blank text
+            if (first := next(rows, None)) is None:
+                raise ValueError(f"{self.path} is empty")
+            has_header = not isinstance(self.text_column, int)
+            names = first if has_header else [str(column) for column in range(len(first or [""]))]
+            if self.text_column is None and len(names) == 1 and {" ", ";", "\t"}.intersection(names[0]):
+                name = repr(names[0])[:60]
+                raise ValueError(f"{self.path}: the only column is {name}: pass text_column, or separate by commas")
+            places = [names.index(name) for name in self._columns(names)]
+            for row in rows if has_header else chain([first], rows):
+                row = row or [""] * len(names)  # a blank line of a TSV is a blank text
                 if len(row) != len(names):
                     raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
                 yield tuple([row[place] for place in places])
