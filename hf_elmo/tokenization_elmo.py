@@ -195,8 +195,8 @@ def _as_lists(texts: Any, empty: str = "") -> Any:
     return texts
 
 
-# The columns with one row per word, which `pad` pads with zeros, and the number of axes that each has for one text.
-WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
+# The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
+TOKEN_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
 
 
 def _is_one_text(column: Any, axes: int) -> bool:
@@ -458,7 +458,7 @@ class ElmoTokenizer(TokenizersBackend):
             ]
         data = {**encoded, **self._columns(encoded)}
         if not return_tensors:
-            data |= {name: [rows.tolist() for rows in data[name]] for name in WORD_COLUMNS if name in data}
+            data |= {name: [rows.tolist() for rows in data[name]] for name in TOKEN_COLUMNS if name in data}
         if not (batched or return_tensors or kwargs.get("return_overflowing_tokens")):
             data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
@@ -495,14 +495,14 @@ class ElmoTokenizer(TokenizersBackend):
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
         """Pads as in transformers; `input_ids` and `word_vector_ids`, of which at least one is required, are padded
-        with zeros for each missing word."""
+        with zeros."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
-        columns = {name: encoded_inputs[name] for name in WORD_COLUMNS if name in encoded_inputs}
+        columns = {name: encoded_inputs[name] for name in TOKEN_COLUMNS if name in encoded_inputs}
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:
             return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises: no input_ids
-        if any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items()):
+        if any(_is_one_text(column, TOKEN_COLUMNS[name]) for name, column in columns.items()):
             batch = {name: [value] for name, value in encoded_inputs.items()}
             padded = self.pad(batch, *args, return_tensors=return_tensors, **kwargs)
             return BatchEncoding({name: column[0] for name, column in padded.items()})
@@ -552,7 +552,7 @@ class ElmoTokenizer(TokenizersBackend):
         return aligned[0] if is_one and samples is None else aligned
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Decodes a row of character ids to its word, or rows `[words, row_length]` to a list of words."""
+        """Decodes a row of character ids to its token, or rows `[tokens, row_length]` to a list of tokens."""
         ids = np.asarray(ids)
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
@@ -569,7 +569,7 @@ class ElmoTokenizer(TokenizersBackend):
         return "".join(self.character_vocab.names.get(character_id, "\ufffd") for character_id in ids)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str | list[str]:
-        """The text of a word `[characters]`, a sentence `[words, characters]`, or a batch of sentences."""
+        """The text of a token `[characters]`, a sentence `[tokens, characters]`, or a batch of sentences."""
         if len(token_ids) and np.ndim(token_ids[0]) == 2:
             return [self.decode(sentence, skip_special_tokens) for sentence in token_ids]
         rows = np.asarray(token_ids).reshape(-1, self.row_length)
