@@ -27,7 +27,9 @@ from hf_elmo.utils.spelling import Speller
 from .checkpoint import Source, model_of, new_model, new_path
 from .files import find_files, read_json
 
-Arrays = tuple[np.ndarray | None, ...]
+Arrays = tuple[np.ndarray | None, ...]  # None: an optional array that is absent
+# Two functions: from arrays of another format to tensors, and back.
+Transform = tuple[Callable[..., Arrays], Callable[..., Arrays]]
 
 # 256 bytes and five markers have 261 rows; a model that was trained with a row for padding has one more row, which no
 # character uses. The character ids of this package are one higher, because 0 marks a padded position.
@@ -51,14 +53,6 @@ TRAINING |= {"initial_accumulator_value", "learning_rate", "log_every_steps", "l
 TRAINING |= {"lr_scheduler_step_interval", "max_steps", "n_epochs", "n_gpus", "n_negative_samples_batch"}
 TRAINING |= {"n_tokens_vocab", "n_train_tokens", "sample_softmax", "save_every_steps", "seed", "steps_per_epoch"}
 TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps", "lstm.dropout", "optimizer"}
-
-
-class Transform(NamedTuple):
-    """`read` turns arrays of another format into tensors, `write` does the reverse. `None` stands for an optional array
-    that is absent."""
-
-    read: Callable[..., Arrays]
-    write: Callable[..., Arrays]
 
 
 class Row(NamedTuple):
@@ -91,8 +85,8 @@ def read_rows(
         state = new_model(config).state_dict()
     shapes = {key.removeprefix("elmo."): tuple(tensor.shape) for key, tensor in state.items()}
     left, tensors = dict(datasets), {}
-    for names, keys, transform in expand(table, shapes):
-        like = transform.write(*(np.zeros(shapes[key], np.float32) for key in keys))
+    for names, keys, (read, write) in expand(table, shapes):
+        like = write(*(np.zeros(shapes[key], np.float32) for key in keys))
         arrays = []
         for name, expected in zip(names, like, strict=True):
             array = left.pop(name, None)
@@ -101,7 +95,7 @@ def read_rows(
             if expected is not None and array.shape != expected.shape:
                 raise ValueError(f"{where}: {name!r} has the shape {array.shape}, not {expected.shape}.")
             arrays.append(None if array is None else np.asarray(array, np.float32))
-        tensors.update(zip(keys, transform.read(*arrays), strict=True))
+        tensors.update(zip(keys, read(*arrays), strict=True))
     if left:
         raise ValueError(f"{where} has {len(left)} unexpected tensors, such as {min(left)!r}.")
     return tensors
@@ -110,8 +104,8 @@ def read_rows(
 def read_sizes(table: Iterable[Row], datasets: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The fields of the configuration that are sizes of a biLM's tensors, from datasets by name."""
     shapes = {}
-    for names, keys, transform in expand(table, datasets):
-        arrays = transform.read(*(datasets.get(name) for name in names))
+    for names, keys, (read, _) in expand(table, datasets):
+        arrays = read(*map(datasets.get, names))
         shapes |= {key: array.shape for key, array in zip(keys, arrays, strict=True)}
     filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
     projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*forward_layers\.\d+\.weight_hr", key)]
@@ -157,14 +151,14 @@ def write_lstm_bias(bias: np.ndarray) -> Arrays:
 
 
 # The format omits row 0, the padded position; its readers add the row.
-CHARACTER_EMBEDDING = Transform(lambda rows: (np.pad(rows, ((1, 0), (0, 0))),), lambda embedding: (embedding[1:],))
+CHARACTER_EMBEDDING = (lambda rows: (np.pad(rows, ((1, 0), (0, 0))),), lambda embedding: (embedding[1:],))
 # [1, width, size, filters] of TensorFlow's 2-D convolution <-> [filters, size, width].
-CONVOLUTION = Transform(lambda kernel: (kernel[0].T,), lambda weight: (weight.T[None],))
+CONVOLUTION = (lambda kernel: (kernel[0].T,), lambda weight: (weight.T[None],))
 # [in, out] <-> [out, in]: TensorFlow multiplies from the right.
-TRANSPOSE = Transform(lambda weight: (weight.T,), lambda weight: (weight.T,))
-COPY = Transform(lambda array: (array,), lambda array: (array,))
-LSTM_KERNEL = Transform(read_lstm_kernel, write_lstm_kernel)
-LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
+TRANSPOSE = (lambda weight: (weight.T,), lambda weight: (weight.T,))
+COPY = (lambda array: (array,), lambda array: (array,))
+LSTM_KERNEL = (read_lstm_kernel, write_lstm_kernel)
+LSTM_BIAS = (read_lstm_bias, write_lstm_bias)
 
 
 def reorder(rows: Sequence[int], places: Sequence[int]) -> Transform:
@@ -175,7 +169,7 @@ def reorder(rows: Sequence[int], places: Sequence[int]) -> Transform:
         moved[target] = embedding[source]
         return (moved,)
 
-    return Transform(lambda x: move(x, rows, places), lambda x: move(x, places, rows))
+    return lambda x: move(x, rows, places), lambda x: move(x, places, rows)
 
 
 TABLE = [
@@ -413,8 +407,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         options, weights = folder / "options.json", folder / "weights.hdf5"
         options.write_text(json.dumps(options_of(config), indent=2) + "\n", encoding="utf-8")
         with h5py.File(weights, "w") as file:
-            for names, keys, transform in table:
-                for name, array in zip(names, transform.write(*map(written.get, keys)), strict=True):
+            for names, keys, (_, write) in table:
+                for name, array in zip(names, write(*map(written.get, keys)), strict=True):
                     if array is not None:
                         file[name] = array
         np.testing.assert_equal(read_weights(options, weights, vocabulary)[1], tensors)

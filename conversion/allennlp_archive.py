@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .allennlp import COPY, Arrays, Row, Transform, read_options, read_rows, read_sizes
+from .allennlp import COPY, Arrays, Row, read_options, read_rows, read_sizes
 from .checkpoint import SCALAR_MIX, Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
@@ -32,7 +32,7 @@ def split_highway(stacked: np.ndarray) -> Arrays:
     return -gate, transform
 
 
-HIGHWAY = Transform(split_highway, lambda carry, transform: (np.concatenate([transform, -carry]),))
+HIGHWAY = (split_highway, lambda carry, transform: (np.concatenate([transform, -carry]),))
 
 
 def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Row]:
