@@ -134,12 +134,6 @@ def test_the_latest_checkpoint_of_a_folder(tmp_path: Path) -> None:
         read_bilm_tf(tmp_path)
 
 
-def test_a_vocabulary_that_is_not_the_softmaxs(tmp_path: Path) -> None:
-    folder = write_training(tmp_path / "training")
-    with pytest.raises(ValueError, match="softmax/W"):
-        convert(folder, write_lines(tmp_path / "other.txt", WORDS[:3]), tmp_path / "out")
-
-
 SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
 HUB_OPTIONS = make_options(lstm={"cell_clip": 3, "proj_clip": 3})
 
