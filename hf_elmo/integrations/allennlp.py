@@ -144,8 +144,7 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The ids with `<S>` and `</S>` around each sentence, and the mask `[sentences, words + 2]`, bool."""
     mask = (inputs > 0).any(2)
     lengths, boundaries = mask.sum(1), _BOUNDARIES.to(inputs.device)
-    ids = inputs.new_zeros(inputs.shape[0], inputs.shape[1] + 2, inputs.shape[2])
-    ids[:, 1:-1] = inputs
+    ids = nn.functional.pad(inputs, (0, 0, 1, 1))
     ids[:, 0] = boundaries[0]
     ids[torch.arange(len(ids)), lengths + 1] = boundaries[1]
     return ids, torch.arange(ids.shape[1], device=inputs.device) < lengths[:, None] + 2
@@ -153,7 +152,7 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Removes the boundaries that [`_with_boundaries`] adds from values `[..., words + 2, size]` and the mask."""
-    inner = torch.arange(mask.shape[1] - 2, device=mask.device) < mask.sum(1, keepdim=True) - 2
+    inner = mask[:, 2:]
     return values[..., 1:-1, :] * inner[..., None], inner.long()
 
 
@@ -208,12 +207,9 @@ class Elmo(nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """Reads sentences.
-
-        Args:
-            inputs: `[..., words, 50]` ids of [`batch_to_ids`].
-            word_inputs: `[..., words]`, the indices of the words in `vocab_to_cache`, which are read instead of
-                `inputs`, unless an index is out of range; 0 is padding.
+        """The mixes of the layers of `inputs`, `[..., words, 50]` ids of [`batch_to_ids`]. With `word_inputs`,
+        `[..., words]`, the indices of words in `vocab_to_cache` (0 is padding), these are read instead, unless an index
+        is out of range.
 
         Returns:
             `elmo_representations`, a list of the mixes, each `[..., words, 2P]`, and `mask` `[..., words]`, int64; with

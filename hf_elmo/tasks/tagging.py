@@ -60,9 +60,8 @@ class TaggingCollator(LayersMixin, DataCollatorForTokenClassification):
     row needs a label for each position, as `tokenizer.align_labels` gives them."""
 
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        return super().torch_call(
-            [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
-        )
+        rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
+        return super().torch_call(rows)
 
 
 def span_metrics(
