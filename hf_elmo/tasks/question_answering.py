@@ -38,16 +38,14 @@ def encode_questions(
     passage is long, as in transformers' examples; or none if the question or the passage is blank.
 
     Args:
-        tokenizer: the model's.
-        passages: the passage of each question.
+        tokenizer, passages: the model's tokenizer, and the passage of each question.
         answers: the answers to each question, as in SQuAD: `{"text": [...], "answer_start": [...]}`, with the start in
             characters. The label consists of all words that overlap the first answer.
         allow_no_answer: as in the model's configuration. The label of a piece of a passage without the answer is
             position 0 ("no answer") if true, otherwise -100, which has no loss.
         max_length: positions of a row: the question, a piece of the passage, and four boundaries.
         stride: the number of words that a piece shares with the piece before.
-        numbers: the number of each question, for the column `piece`; by default 0, 1, ... A `map` in batches must
-            pass them, because otherwise each batch would begin at 0.
+        numbers: of the questions, for `piece`; by default 0, 1, ... A `map` must pass them: each batch begins at 0.
         pretokenized: whether the texts are tokenized already, so that they are split only at whitespace.
         labeled_only: leave out rows without a label, for training and `eval_loss`, because Trainer weights batches by
             all their rows. [`squad_metrics`] needs all rows.

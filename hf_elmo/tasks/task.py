@@ -126,10 +126,8 @@ def load_head(
     require_tokenizer(model.config, tokenizer)
     words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size
     if vectors is not None and len(words) + FIRST_VECTOR_ID != vectors:
-        raise ValueError(
-            f"tokenizer has {len(words):,} words, but the model has vectors of {vectors - FIRST_VECTOR_ID:,} "
-            "(word_vectors_vocab_size): use the tokenizer saved with the model."
-        )
+        wanted = f"the model vectors of {vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
+        raise ValueError(f"tokenizer has {len(words):,} words, {wanted}: use the tokenizer saved with the model.")
     return model if device is None else model.to(device), tokenizer
 
 

@@ -118,8 +118,7 @@ def count_words(
     """The words of texts by decreasing frequency. Set them as `tokenizer.words` to learn word vectors from scratch.
 
     Args:
-        tokenizer: splits the texts.
-        texts: each a string, or a list of words.
+        tokenizer, texts: the texts, each a string or a list of words, and what splits them.
         min_count: leave out words that occur less often. With 1, no vector of unknown words is trained.
         limit: the number of words to keep; all by default.
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
