@@ -63,6 +63,5 @@ def add_alignment(source: Source, path: Path, layer: int | None) -> None:
     weights = layer if layer is not None or SCALAR_MIX[0] in source.arrays else [1 / layers] * layers
     arrays = {key: x for key, x in source.arrays.items() if weights is None or key not in SCALAR_MIX}
     source.arrays = arrays | {"scalar_mix.alignment": np.asarray(matrix, np.float32)}
-    fields = {"scalar_mix_alignment": True, "layer_weights": weights}
-    source.config = ElmoConfig.from_dict(source.config.to_dict(), **fields)
+    source.config = ElmoConfig.from_dict(source.config.to_dict(), scalar_mix_alignment=True, layer_weights=weights)
     source.files.append(path)

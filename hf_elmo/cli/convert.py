@@ -38,14 +38,12 @@ def convert(
         str | None, option("NAME", "the published model that the files are a copy of: its card and word splitting")
     ] = None,
     list_models: Annotated[
-        bool,
-        typer.Option("--list", is_eager=True, callback=_list_models, help="list the published models and exit"),
+        bool, typer.Option("--list", is_eager=True, callback=_list_models, help="list the published models and exit")
     ] = False,
     elmo_options: Annotated[str | None, option("FILE", "the ELMo's options.json, if a model.tar.gz lacks it")] = None,
     use: Annotated[str | None, option("NAME", "the ELMo to convert, if a model.tar.gz has several that differ")] = None,
     words: Annotated[
-        str | None,
-        option("FILE", "hdf5 file of the vectors of a vocabulary, kept in place of the characters"),
+        str | None, option("FILE", "hdf5 file of the vectors of a vocabulary, kept in place of the characters")
     ] = None,
     align: Annotated[
         str | None, option("FILE", "matrix to another language's vectors, .npy or .pth, behind a fixed mix")
