@@ -48,7 +48,9 @@ def run(weights: CharacterWeights, words: Tensor) -> Tensor:
     Raises:
         IndexError: an id is outside of the vocabulary.
     """
-    dtype, name = _computed_dtype(weights), ("words", weights.activation)
+    # Computed in bfloat16 if the weights have this type and oneDNN multiplies it on this processor.
+    is_packed = weights.embedding.dtype == torch.bfloat16 and not why_not_packed(weights.embedding)
+    dtype, name = torch.bfloat16 if is_packed else torch.float32, ("words", weights.activation)
     with torch.inference_mode(False), torch.no_grad():  # cached vectors are also used outside of inference mode
         vectors = get_cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
     return vectors.to(weights.embedding.dtype)
@@ -58,12 +60,6 @@ def _tensors(weights: CharacterWeights) -> list[Tensor]:
     word_embedding = () if weights.word_embedding is None else (weights.word_embedding,)
     layers = *weights.convolutions, *weights.highways, weights.projection or ()
     return [weights.embedding, *chain(*layers), *word_embedding]
-
-
-def _computed_dtype(weights: CharacterWeights) -> torch.dtype:
-    """bfloat16 if the weights have this type and oneDNN multiplies it on this processor, else float32."""
-    is_packed = weights.embedding.dtype == torch.bfloat16 and not why_not_packed(weights.embedding)
-    return torch.bfloat16 if is_packed else torch.float32
 
 
 class WordVectors:

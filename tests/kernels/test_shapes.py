@@ -125,11 +125,3 @@ def test_weights_converted_before_the_backward_pass() -> None:
                 parameter.data = parameter.data.bfloat16()
         loss.backward()
     assert torch.equal(*gradients)
-
-
-def test_a_state_of_one_row_for_several() -> None:
-    model = small_model()
-    sizes = model.config.projection_size, model.config.cell_size
-    state = tuple(torch.zeros(model.config.num_hidden_layers, 1, 1, size) for size in sizes)
-    with pytest.raises(ValueError, match="h has the shape"):
-        model.bilm.run(torch.randn(1, 21, sizes[0]), [7, 7, 7], state, [0])

@@ -111,6 +111,12 @@ INLINE bf16 narrow_bf16(float x) { /* to the nearest, ties to even */
   return x != x ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+INLINE int four_of(const void *x) { /* 4 bytes, as a number to broadcast */
+  int four;
+  memcpy(&four, x, sizeof four);
+  return four;
+}
+
 /* Comparisons instead of fmin and fmax, so that NaN propagates. */
 INLINE float clipped(float x, float bound) {
   x = x > bound ? bound : x;

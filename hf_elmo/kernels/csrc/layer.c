@@ -117,12 +117,6 @@ INLINE lanes load_bf16(const bf16 *x) {
 INLINE void store_bf16(bf16 *x, lanes y) { _mm256_storeu_si256((__m256i *)x, (__m256i)_mm512_cvtneps_pbh(y)); }
 #endif
 
-INLINE int four_of(const void *x) { /* bytes, as a number to broadcast */
-  int four;
-  memcpy(&four, x, sizeof four);
-  return four;
-}
-
 /* Prefetches cache lines `line` to `end` of x, the weights of a later product. Call it for few lines at a time, between
    other instructions: many prefetches at once fill the buffers that loads also need. */
 INLINE void fetch(const void *x, i64 line, i64 end) {

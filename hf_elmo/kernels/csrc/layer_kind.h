@@ -248,14 +248,12 @@ static void JOIN(round_to_bytes, KIND)(const TYPE *x, i64 rows, i64 depth, int8_
   for (; rows; rows--, x += depth, bytes += depth, of++) {
     float most = 1e-30f, total = 0.f;
     i64 sum = 0;
-#pragma omp simd reduction(+ : total) reduction(max : most)
     for (i64 k = 0; k < depth; k++) {
       float size = fabsf(JOIN(widen, TYPE)(x[k]));
       most = size > most ? size : most;
       total += size;
     }
     const int finite = total < INFINITY;
-#pragma omp simd reduction(+ : sum)
     for (i64 k = 0; k < depth; k++) {
       bytes[k] = (int8_t)nearbyintf(finite ? JOIN(widen, TYPE)(x[k]) * (127.f / most) : 0.f);
       sum += bytes[k];
