@@ -206,6 +206,15 @@ def test_tiles_compute_four_rows_and_more(kind, rows, name):
         assert kernels.explain("lstm", layer(kind, [rows] * 2, (width, 128, 96)))[0] == name
 
 
+@pytest.mark.parametrize(
+    ("setting", "rows", "name"), [("on", 3, "small-batch"), ("on,int8", 3, "int8"), ("on,int8", 4, "small-batch")]
+)
+def test_8_bits_are_for_three_rows_where_they_are_asked_for(setting, rows, name):
+    machine.require(name)
+    with kernels.use(*setting.split(",")):
+        assert kernels.explain("lstm", layer(KINDS["int8"], [rows], (128, 128, 96)))[0] == name
+
+
 @pytest.mark.parametrize("kind", ["fused-tiles, bfloat16"], indirect=True)
 def test_products_of_pytorch_may_use_the_tiles_in_between(kind):
     call, x = layer(kind, [20] * 4), torch.randn(70, 90, dtype=torch.bfloat16)

@@ -18,7 +18,7 @@ from tests.lstm_layers import assert_near, flat, random_layer, record, reference
 
 from . import machine
 
-AVX512 = "skylake-avx512 -mavx512bf16"
+AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
 X86 = ["x86-64", "haswell", "skylake-avx512", AVX512, f"{AVX512} -mamx-tile -mamx-bf16"]
 
