@@ -44,7 +44,7 @@ class ElmoTaskFields:
         word_vectors_size (`int`, defaults to 100): Size of each word vector.
         freeze_word_vectors (`bool`, defaults to `False`): Whether the word vectors are kept fixed in training.
         elmo_at_output (`bool`, defaults to `False`): Whether a second scalar mix of ELMo is concatenated to the output
-            of the encoder (Peters et al. 2018, section 3.3). Has no effect without an encoder.
+            of the encoder (Peters et al. 2018, section 3.3), which is then required.
         scalar_mix_l2 (`float`, defaults to 0.0): Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is
             added to the loss, where s are the weights of all learned mixes before the softmax (Peters et al. 2018).
         encoder_type (`str`, *optional*):
@@ -116,7 +116,7 @@ class ElmoTaskFields:
 @strict
 class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     """The configuration of an [`ElmoModel`] (Peters et al. 2018, *Deep contextualized word representations*). The
-    defaults are those of the published "original" model.
+    defaults are those of the published "original" model. The fields that heads read are those of [`ElmoTaskFields`].
 
     Args:
         char_vocab_size (`int`, defaults to 262): Number of rows of the character embedding: row 0 (zeros, for padded
@@ -128,20 +128,18 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             `[]` for a word-level model, which reads the embedding of whole words (`word_vocab_size`) alone.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
         num_highway_layers (`int`, defaults to 2): Number of highway layers before the projection.
-        char_projection (`bool`, *optional*):
-            Whether the character encoder ends with a projection to half of `hidden_size`. By default it does, unless
-            the filters, or the numbers of a word-level model's embedding, are already half of `hidden_size`.
+        char_projection (`bool`, *optional*): Whether the character encoder ends with a projection to
+            `projection_size`. By default it does, unless the vector before it has this size already.
         max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
         word_vocab_size (`int`, *optional*): Number of rows of an embedding of whole words that is used beside the
             characters, as in ELMoForManyLangs, or in place of them (`char_filters=[]`). Each row of `input_ids` then
             ends with the word's id. `None` for a model that reads only characters.
         word_embedding_size (`int`, *optional*): Size of a vector of this embedding; `None` if there is none. In a
             word-level model, half of `hidden_size` by default.
-        hidden_size (`int`, defaults to 1024):
-            Size of a word's vector, which has a half for each direction; the size of a half is `projection_size`.
+        hidden_size (`int`, defaults to 1024): Size of a word's vector: `projection_size` for each direction.
         cell_size (`int`, defaults to 4096): Size of the cell state of each LSTM layer.
-        cell_projection (`bool`, *optional*):
-            Whether the LSTM projects its output to `projection_size`. By default it does, unless `cell_size` equals it.
+        cell_projection (`bool`, *optional*): Whether the LSTM projects its output to `projection_size`. By default it
+            does, unless `cell_size` equals it.
         num_hidden_layers (`int`, defaults to 2): Number of LSTM layers in each direction.
         cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute cell state; `None` for no bound.
         proj_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute projected output; `None` for no bound.
@@ -162,11 +160,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         vocab_size (`int`, *optional*): Number of words in the language model's softmax; `None` for no softmax.
             (The number of characters is `char_vocab_size`.)
         num_sampled (`int`, defaults to 8192): Number of negative words that are sampled in each training step.
-        pad_token_id (`int`, defaults to 0): The id at padded positions. These three ids cannot be changed.
-        bos_token_id (`int`, defaults to 257): The character id of the sentence begin, `<S>`.
-        eos_token_id (`int`, defaults to 258): The character id of the sentence end, `</S>`.
-
-    The fields that heads read are those of [`ElmoTaskFields`].
+        pad_token_id, bos_token_id, eos_token_id (`int`, 0, 257 and 258): The ids of padding and of the one character of
+            `<S>` and of `</S>`, which cannot be changed.
 
     Raises:
         ValueError: fields contradict each other, or a value is out of its range.
