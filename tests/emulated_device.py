@@ -85,28 +85,6 @@ class OnDevice(Tensor):
         return self.detach().cpu().__reduce_ex__(protocol)
 
 
-def inner(value: Any, here: dict[int, OnDevice], others: list[Tensor]) -> Any:
-    """The arguments with what is inside of the tensors of the device, which are added to `here` by its identity; other
-    tensors that are no scalars are added to `others`. (No closure: it would hold the tensors in a cycle.)"""
-    if isinstance(value, (list, tuple)):
-        return type(value)(inner(each, here, others) for each in value)
-    if isinstance(value, OnDevice):
-        here[id(value.inner)] = value
-        return value.inner
-    if isinstance(value, Tensor) and value.dim():
-        others.append(value)
-    return value
-
-
-def outer(value: Any, here: dict[int, OnDevice]) -> Any:
-    """The results as tensors of the device, which are those of the arguments where an operation returns these."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(outer(each, here) for each in value)
-    if isinstance(value, Tensor):
-        return here[id(value)] if id(value) in here else OnDevice(value)
-    return value
-
-
 class EmulatedDevice(TorchDispatchMode):
     """Counts `launches`, the operations that are no views, and `waits`, those whose result the CPU needs to go on."""
 
@@ -114,20 +92,31 @@ class EmulatedDevice(TorchDispatchMode):
     launches = waits = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        kwargs, here, others = dict(kwargs or {}), {}, []
-        inner_args = inner(args, here, others)
-        inner_kwargs = dict(zip(kwargs, inner(tuple(kwargs.values()), here, others), strict=True))
+        kwargs, here, on_cpu = kwargs or {}, {}, []
+
+        def inner(tensor: Tensor) -> Tensor:
+            if isinstance(tensor, OnDevice):
+                here[id(tensor.inner)] = tensor
+                return tensor.inner
+            if tensor.dim():
+                on_cpu.append(tensor)
+            return tensor
+
+        inner_args, inner_kwargs = tree_map_only(Tensor, inner, (args, kwargs))
         target = torch.device(kwargs.get("device") or (NAME if here else "cpu")).type
         if not here and target != NAME:
             return function(*args, **kwargs)
-        refuse(function, args, kwargs, others)
+        refuse(function, args, kwargs, on_cpu)
         self.count(function, args, target)
         if "device" in kwargs:
             inner_kwargs["device"] = torch.device("cpu")
         result = ON_DEVICES_ONLY.get(function, function)(*inner_args, **inner_kwargs)
         if target != NAME or (function is aten.copy_.default and not isinstance(args[0], OnDevice)):
             return result
-        return outer(result, here)
+        # An operation in place returns the tensor of its argument.
+        return tree_map_only(
+            Tensor, lambda tensor: here[id(tensor)] if id(tensor) in here else OnDevice(tensor), result
+        )
 
     def count(self, function: Any, args: tuple, target: str) -> None:
         waits = torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags

@@ -60,6 +60,24 @@ def outputs_and_gradients(name: str, place: str) -> dict[str, Any]:
     return {key: tensor.detach().cpu().numpy() for key, tensor in found.items()}
 
 
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda x: x.numpy(), "numpy"),
+        (lambda x: x + torch.ones(3), "on the CPU"),
+        (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
+        (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
+        (lambda x: x.normal_(generator=torch.Generator()), "generator"),
+        (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
+    ],
+)
+def test_mistakes_are_errors_as_on_a_gpu(device, mistake, message):
+    x = torch.ones(3, device=GPU)
+    assert (x[torch.tensor([2, 0])] * torch.tensor(3.0)).tolist() == [3, 3]
+    with pytest.raises((RuntimeError, TypeError), match=message):
+        mistake(x)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_and_gradients_are_those_of_the_cpu(name):
     expected = outputs_and_gradients(name, CPU)
