@@ -10,15 +10,11 @@ from datasets import Dataset
 from transformers import EvalPrediction
 
 import hf_elmo
-from hf_elmo import ElmoForCoreferenceResolution, ElmoTokenizer, encode_document, resolve, score_clusters
-from tests.factories import save_checkpoint, small_model, write_lines
+from hf_elmo import ElmoTokenizer, encode_document, resolve, score_clusters
+from tests.factories import save_checkpoint, write_lines
+from tests.heads import make
 
-FIELDS = {"coreference_max_width": 3, "coreference_hidden_size": 9, "coreference_feature_size": 4}
 TEXT = "Ann saw a dog.\n\n  She (Ann!) called it .\nIt came."
-
-
-def make(**changes: object) -> ElmoForCoreferenceResolution:
-    return small_model(ElmoForCoreferenceResolution, **{**FIELDS, **changes})
 
 
 def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer) -> None:
@@ -54,13 +50,11 @@ def test_files_of_conll_2012(tmp_path: Path) -> None:
     assert (second["document"], second["clusters"]) == ("b", [])
 
 
-@pytest.mark.parametrize(
-    ("lines", "number"),
-    [([line("Ann", "-", "(0)")], 1), (["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""], 2)],
-)
-def test_a_malformed_line_of_conll_2012_is_named(tmp_path: Path, lines: list[str], number: int) -> None:
-    with pytest.raises(ValueError, match=rf"a\.conll, line {number}:"):
-        hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
+def test_a_malformed_line_of_conll_2012_is_named(tmp_path: Path) -> None:
+    never_closed = ["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""]
+    for number, lines in ((1, [line("Ann", "-", "(0)")]), (2, never_closed)):
+        with pytest.raises(ValueError, match=rf"a\.conll, line {number}:"):
+            hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -77,7 +71,7 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
     own = slice(0, 3) if side == "right" else slice(4, 7)
     assert batch["input_ids"][1, own].tolist() == rows[1]["input_ids"]
     assert "labels" not in hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
-    model = make(coreference_speakers=True, coreference_num_genres=3)
+    model = make("resolver", coreference_speakers=True, coreference_num_genres=3)
     stored = list(hf_elmo.store_layers(model, Dataset.from_list(rows), "float32"))
     stored = hf_elmo.CoreferenceCollator(tokenizer, model)(stored)
     torch.testing.assert_close(model(**stored).mention_scores, model(**batch).mention_scores)
@@ -85,7 +79,7 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
 
 def test_clusters_of_texts(tmp_path: Path) -> None:
     """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
-    tokenizer, model = ElmoTokenizer(), make(coreference_spans_per_word=0.8)
+    tokenizer, model = ElmoTokenizer(), make("resolver", coreference_spans_per_word=0.8)
     torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, 99.0)  # above 0
     save_checkpoint(tmp_path, model, tokenizer)
     words = [["Ann", "saw", "a", "dog", "."], ["She", "(", "Ann", "!", ")", "called", "it", "."], ["It", "came", "."]]
@@ -105,7 +99,7 @@ def test_clusters_of_texts(tmp_path: Path) -> None:
 
 
 def test_speakers_genres_and_documents_without_words(tokenizer: ElmoTokenizer) -> None:
-    model = make(coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
+    model = make("resolver", coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
     documents = [[["Ann", "ran", "."], ["She", "fell", "."]], "", " \n", [], [[]]]
     given = {"speakers": [["a", "b"], *[[None]] * 4], "genres": [0, 1, 1, 1, 1]}
     found = resolve(model, documents, tokenizer=tokenizer, **given)

@@ -14,13 +14,11 @@ import hf_elmo
 from hf_elmo import ElmoTokenizer, answer, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo_cli import main
+from tests import heads
 from tests.factories import SENTENCES, save_checkpoint, small_checkpoint, small_model, write_lines
 
 NAMES = {0: "O", 1: "B-x", 2: "I-x"}
 TEXTS = [*SENTENCES, "a", "one more , and the last"]
-SMALL = {"encoder_hidden_size": 6}
-ROLE_FIELDS = {"encoder_type": "alternating", "tagging_indicator_size": 2, "tagging_scheme": "IOB2"}
-COREFERENCE = {"coreference_max_width": 2, "coreference_hidden_size": 9, "coreference_feature_size": 4}
 PAIRS = [(text, TEXTS[-number - 1]) for number, text in enumerate(TEXTS)]
 QUESTIONS = [(f"Who sat in row {number} ?", text) for number, text in enumerate(TEXTS)]
 QUESTIONS += [("Where did it end ?", " \n".join(f"line {number} of a passage" for number in range(30)))]
@@ -32,19 +30,18 @@ NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probab
 CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
 READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
 ROLES = [(text, len(text.split()) // 2) for text in TEXTS]
-ESIM = {**SMALL, "classifier_text_pairs": True, "encoder_type": "esim"}
 SEVERAL, NUMBERS = {"problem_type": "multi_label_classification"}, {"problem_type": "regression"}
 HEADS = {
     "classes": (CLASSIFIER, {}, TEXTS, "", NO_LABEL),
     "several": (CLASSIFIER, SEVERAL, TEXTS, " ", {"labels": [], "probabilities": NOTHING}),
     "numbers": (CLASSIFIER, NUMBERS, TEXTS, [], {"values": [None] * 3}),
-    "esim": (CLASSIFIER, ESIM, PAIRS, ("a", ""), NO_LABEL),
-    "pairs": (CLASSIFIER, {"classifier_text_pairs": True}, PAIRS, ("", "a"), NO_LABEL),
+    "esim": (CLASSIFIER, heads.CLASSIFIERS["esim"], PAIRS, ("a", ""), NO_LABEL),
+    "pairs": (CLASSIFIER, heads.PAIRS, PAIRS, ("", "a"), NO_LABEL),
     "tags": (TAGGER, {}, TEXTS, "", NO_TAGS),
     "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
-    "roles": (TAGGER, {**SMALL, **ROLE_FIELDS}, ROLES),
-    "answers": (READER, {**SMALL, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
-    "clusters": (RESOLVER, COREFERENCE, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
+    "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, ROLES),
+    "answers": (READER, {"encoder_hidden_size": 6, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
+    "clusters": (RESOLVER, heads.RESOLVER, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
 approximately = functools.partial(pytest.approx, abs=1e-5)
 
@@ -114,17 +111,17 @@ def test_files(tmp_path: Path, capsys, head: str) -> None:
         assert output.read_text(encoding="utf-8") == "".join(map(task.write if ending == ".tsv" else to_json, expected))
 
 
-LINES = [
-    (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
-    (CLASSIFIER, NO_LABEL, "\t\n"),
-    (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
-    (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
-    (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
-    (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
-]
-
-
-@pytest.mark.parametrize(("head", "record", "lines"), LINES)
+@pytest.mark.parametrize(
+    ("head", "record", "lines"),
+    [
+        (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
+        (CLASSIFIER, NO_LABEL, "\t\n"),
+        (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
+        (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
+        (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
+        (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
+    ],
+)
 def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
     assert TASKS[head.__name__].write(record) == lines
 

@@ -12,7 +12,8 @@ from transformers import EvalPrediction
 
 import hf_elmo
 from hf_elmo import ElmoTokenizer, answer, encode_questions, squad_metrics
-from tests.factories import save_checkpoint, small_model, whitespace_tokenizer
+from tests.factories import save_checkpoint, whitespace_tokenizer
+from tests.heads import make
 
 QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
 PASSAGES = ["The cat's mats (all 10,000) ran  away.", "“It” ate a mouse, and no cheese.", "One dog slept."]
@@ -23,12 +24,6 @@ ANSWERS = [
 ]
 ONE = QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1]
 TOKENIZED = ["Who ran ?", "What did n't it eat ?"], ["The cat 's  mats , ( all 10,000 )\tran .", "It ate no cheese ."]
-
-
-def make(**changes: object) -> hf_elmo.ElmoForQuestionAnswering:
-    return small_model(hf_elmo.ElmoForQuestionAnswering, **{"encoder_hidden_size": 6, **changes})
-
-
 approx = functools.partial(pytest.approx, rel=1e-5)
 
 
@@ -71,9 +66,9 @@ def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answ
     answers = [*ANSWERS, *[{"text": [], "answer_start": []}] * 2]
     expected = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS)
     assert encode_questions(words, questions, passages, answers) == expected
-    found = answer(make(), questions[::-1], passages[::-1], tokenizer=words)
+    found = answer(make("answers"), questions[::-1], passages[::-1], tokenizer=words)
     nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
-    assert found[:2] == [nothing, nothing] == answer(make(), questions[3:], passages[3:], tokenizer=words)
+    assert found[:2] == [nothing, nothing] == answer(make("answers"), questions[3:], passages[3:], tokenizer=words)
     assert all(record["answer"] for record in found[2:])
 
 
@@ -84,8 +79,8 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
     assert columns["input_ids"] == words(*split, is_split_into_words=True)["input_ids"]
     assert (columns["start_positions"], columns["end_positions"]) == ([13, 9], [15, 9])
     assert encode_questions(whitespace_tokenizer(), *TOKENIZED, answers) == columns
-    found = answer(make(), *TOKENIZED, tokenizer=words, pretokenized=True, max_answer_words=3)
-    assert found == answer(make(), *TOKENIZED, tokenizer=whitespace_tokenizer(), max_answer_words=3)
+    found = answer(make("answers"), *TOKENIZED, tokenizer=words, pretokenized=True, max_answer_words=3)
+    assert found == answer(make("answers"), *TOKENIZED, tokenizer=whitespace_tokenizer(), max_answer_words=3)
     for record, passage in zip(found, TOKENIZED[1], strict=True):
         assert passage[record["start"] : record["end"]] == record["answer"]
 
@@ -124,7 +119,7 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     ("no_answer", "max_length", "stride"), [(False, 384, 128), (False, 16, 3), (True, 384, 128), (True, 13, 0)]
 )
 def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_length: int, stride: int) -> None:
-    model, empty = make(allow_no_answer=no_answer), 0
+    model, empty = make("answers", allow_no_answer=no_answer), 0
     passages = [" ".join([PASSAGES[0], PASSAGES[1]] * 2), PASSAGES[1], PASSAGES[2]]
     given = {"max_length": max_length, "stride": stride}
     for shift in (-4.0, 4.0) if no_answer else (0.0,):
@@ -144,7 +139,7 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
 
 def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
     """A mix with layer normalization reads each question alone."""
-    model = make(scalar_mix_layer_norm=True)
+    model = make("answers", scalar_mix_layer_norm=True)
     several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
     one = answer(model, QUESTIONS[1], f"\ud83d{PASSAGES[0]}", tokenizer=words)  # lone surrogates are dropped
     assert (one["answer"], one["score"]) == (several[1]["answer"], several[1]["score"])
@@ -215,7 +210,7 @@ def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: P
 def test_metrics_are_those_of_answers(words: ElmoTokenizer) -> None:
     """With pieces, stored layers, word vectors, and padding on the left."""
     words.words, words.padding_side = ["the", "cat"], "left"
-    model = make(allow_no_answer=True, word_vectors_vocab_size=5, word_vectors_size=4)
+    model = make("answers", allow_no_answer=True, word_vectors_vocab_size=5, word_vectors_size=4)
     given, spans = {"max_length": 15, "stride": 4}, []
     for record in answer(model, QUESTIONS, PASSAGES, tokenizer=words, **given):
         there = [record] * bool(record["answer"])

@@ -7,29 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-import hf_elmo
 from hf_elmo import ElmoTokenizer, LayersCollator, TaggingCollator, store_layers
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.tokenization_elmo import CharacterVocabulary
-from tests.factories import small_model
+from tests import heads
 
 # Words are letters and an id: of unicode characters, 12 at most, as many as the longest text has positions.
 VOCABULARY = CharacterVocabulary(list("abcdef"), ["a", "bc"])
 LETTERS = {"char_units": "unicode", "max_word_length": 12, "word_embedding_size": 3}
 LETTERS |= {"char_vocab_size": VOCABULARY.size, "word_vocab_size": 6}
-CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
-HEADS = {
-    "letters": (CLASSIFIER, LETTERS),
-    "classifier": (CLASSIFIER, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
-    "pairs": (CLASSIFIER, {"classifier_text_pairs": True}),
-    "tagger": (TAGGER, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
-}
+FIELDS = {"letters": LETTERS, "tagger": {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}}
 TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c", "a bc d e f a b c d e"]
 
 
 def make(head: str, **changes: object) -> torch.nn.Module:
-    model_class, settings = HEADS[head]
-    return small_model(model_class, **{"num_labels": 3, **settings, **changes})
+    return heads.make({"letters": "pooled", "classifier": "last"}.get(head, head), **FIELDS.get(head, {}), **changes)
 
 
 def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
@@ -82,7 +74,7 @@ def test_training_is_the_same_as_on_input_ids(
         torch.testing.assert_close(found[name], gradient, atol=tolerance, rtol=tolerance, msg=name)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["letters", "classifier", "pairs", "tagger"])
 def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     """The layers of rows in any format and order, in batches of several rows and of one; also without boundaries."""
     model, rows = make(head), data(tokenizer, head).shuffle(seed=1)

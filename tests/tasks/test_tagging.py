@@ -12,16 +12,10 @@ from transformers.pipelines.token_classification import AggregationStrategy
 import hf_elmo
 from hf_elmo import ElmoForTokenClassification, ElmoTokenizer, predict, read_conll, span_metrics
 from tests.factories import small_model
+from tests.heads import TAGS, make
 
-NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
-IDS = dict(enumerate(NAMES))
-FIELDS = {"id2label": IDS, "label2id": {name: i for i, name in IDS.items()}}
-CRF = {"tagging_crf": True, "tagging_scheme": "IOB2"}
+IDS = TAGS["id2label"]
 TEXT = "Anna-Lena (of Rome) met  Bob."
-
-
-def make(**changes: object) -> ElmoForTokenClassification:
-    return small_model(ElmoForTokenClassification, **{**FIELDS, **changes})
 
 
 def rows_of(tokenizer: ElmoTokenizer) -> list[dict]:
@@ -41,7 +35,7 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
         assert torch.equal(found[key], value), key
     rows[1]["labels"] = [0]  # the label of its word alone
     with pytest.raises(ValueError, match="align_labels"):
-        make()(**hf_elmo.TaggingCollator(tokenizer)(rows))
+        make("tagger")(**hf_elmo.TaggingCollator(tokenizer)(rows))
 
 
 ANNA = [("Anna", "B-x"), ("met", "O")]
@@ -126,7 +120,7 @@ def test_the_pipeline_finds_the_spans_that_metrics_count() -> None:
 
 @pytest.mark.parametrize(("crf", "batch_size"), [(False, 3), (True, 1), (True, 3)])
 def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> None:
-    model, tokenizer = make(**(CRF if crf else {})), ElmoTokenizer()
+    model, tokenizer = make("crf" if crf else "tagger"), ElmoTokenizer()
     model.config.id2label = {**IDS, 0: "Q"}  # nothing is left out
     tag = hf_elmo.ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
     texts = [TEXT, "Bob !", "x"]
