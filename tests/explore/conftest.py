@@ -7,8 +7,6 @@ import pytest
 from hf_elmo import ElmoForPreTraining
 from tests.factories import save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
 
-VOCABULARY = ["<S>", "</S>", "<UNK>", "the", "bank", "<b>river</b>", "of"]
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -17,5 +15,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def language_model(tmp_path: Path) -> Path:
-    tokenizer = whitespace_tokenizer(vocab_file=str(write_lines(tmp_path / "vocab.txt", VOCABULARY)))
-    return save_checkpoint(tmp_path / "lm", small_model(ElmoForPreTraining, vocab_size=len(VOCABULARY)), tokenizer)
+    file = write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "the", "bank", "<b>river</b>", "of"])
+    model, tokenizer = small_model(ElmoForPreTraining, vocab_size=7), whitespace_tokenizer(vocab_file=str(file))
+    return save_checkpoint(tmp_path / "lm", model, tokenizer)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -68,25 +67,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The general text in two Parquet files, its column called `body`; a pattern for both."""
-    folder = tmp_path_factory.mktemp("parquet")
-    for number, lines in enumerate((GENERAL[:20], GENERAL[20:])):
-        datasets.Dataset.from_dict({"body": lines}).to_parquet(folder / f"texts-{number}.parquet")
-    return f"{folder}/texts-*.parquet"
-
-
-@pytest.fixture(scope="session")
 def trained(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
     """A language model trained on the general text for a while, with held-out text."""
     how = {"max_steps": 30, "optim": "adamw_torch", "learning_rate": 0.02, "loss_scale": 1.0, "save_steps": 20}
     return pretrain(tmp_path_factory.mktemp("trained") / "out", files["general"], files["held_out"], **SMALL, **how)
-
-
-@pytest.fixture(scope="session")
-def general(trained: Pretrained) -> Path:
-    """The folder of the trained model."""
-    return trained.folder
 
 
 @pytest.fixture(scope="session")

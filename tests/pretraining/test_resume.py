@@ -145,9 +145,6 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(files, tmp_p
     run_with_kills([*command, *CONFIG], tmp_path, whole_at_once=False)
 
 
-# The general text, and some of its lines with longer words.
-UNEVEN = [*GENERAL, *(line.replace("a", "aaaaaaaaaaaa") for line in GENERAL[:12])]
-
 # The command; the second process is killed in the middle of step KILLED_AT.
 KILLED = """
 import os, signal, sys
@@ -173,7 +170,7 @@ ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
 def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
     """Half an epoch in two processes, whose parts have unequal words, with a checkpoint after each second step."""
-    write_lines(tmp_path / "text.txt", UNEVEN)
+    write_lines(tmp_path / "text.txt", [*GENERAL, *(line.replace("a", "aaaaaaaaaaaa") for line in GENERAL[:12])])
     program = write_lines(tmp_path / "worker.py", KILLED.splitlines())
     options = [str(tmp_path / "text.txt"), "--pretokenized", "--batch-size=3", "--window=5", "--epochs=0.5", "--seed=8"]
     options += ["--set=use_cpu=true", "--set=save_steps=2", *CONFIG]
