@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from hf_elmo import embed, layer_similarities, nearest_neighbors, word_plane
-from hf_elmo_cli import main
 
 from .. import factories
-from ..factories import save_checkpoint, word_level, write_lines
+from ..factories import word_level
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]
@@ -86,19 +85,6 @@ def test_a_file_without_words_or_of_other_vectors_is_refused(model, tokenizer, t
     embed(other, CORPUS, tmp_path / f"v{ending}", tokenizer=tokenizer, pooling=pooling)
     with pytest.raises(ValueError, match=named):
         nearest_neighbors(model, QUERY, "bank", tmp_path / f"v{ending}", tokenizer=tokenizer)
-
-
-def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, capsys):
-    folder = save_checkpoint(tmp_path / "model", model, tokenizer)
-    corpus = write_lines(tmp_path / "corpus.txt", map(" ".join, CORPUS))
-    assert main(["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(folder), "--top", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=2)
-    static, best = found[0][0], found[2][0]
-    assert lines[0] == f"layer 0  {static.similarity:.3f}  {static.word}"
-    assert lines[4] == f"layer 2  {best.similarity:.3f}  {best.row + 1}: {best.in_context()}"
-    cut = replace(best, word="d", sentence=list("abcdefg"), position=3).in_context(2)
-    assert cut == "... b c [d] e f ..."
 
 
 def test_similarities_are_the_cosines(model, tokenizer):

@@ -13,7 +13,7 @@ import torch
 
 from hf_elmo import Embedder, embed
 
-from .helpers import ROWS, close
+from .conftest import ROWS, close
 
 datasets = pytest.importorskip("datasets")
 pandas = pytest.importorskip("pandas")
