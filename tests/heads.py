@@ -122,12 +122,6 @@ def tensors_of(output: dict) -> dict[str, Tensor]:
     return {name: value for name, value in output.items() if isinstance(value, Tensor) and name != "loss"}
 
 
-def assert_same_outputs(one: dict, other: dict, **tolerance: float) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        torch.testing.assert_close(value, other[name], msg=lambda text, name=name: f"{name}: {text}", **tolerance)
-
-
 def labels_of(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: batch[name] for name in ("labels", "start_positions", "end_positions") if name in batch}
 

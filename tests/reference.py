@@ -40,19 +40,17 @@ class Reference:
     proj_clip: float | None
     skip: bool
 
-    def word_vector(self, characters: list[int] | Tensor, beside: Tensor | None = None) -> Tensor:
-        """One word's vector `[P]`: every window, trailing padding too; `beside` is an embedding of the whole word."""
+    def word_vector(self, characters: list[int] | Tensor) -> Tensor:
+        """One word's vector `[P]`: every window, trailing padding too."""
         embedded = self.embedding[characters]
         parts = []
         for weight, bias in self.filters:
             windows = embedded.unfold(0, weight.shape[2], 1)  # [places, D, width]
             parts.append(torch.einsum("pcw,ncw->pn", windows, weight).amax(0) + bias)
-        x = torch.cat(parts)
-        x = x.clamp(min=0) if self.activation == "relu" else x.tanh()
+        x = getattr(torch, self.activation)(torch.cat(parts))
         for carry, carry_bias, transform, transform_bias in self.highways:
             gate = torch.sigmoid(carry @ x + carry_bias)
-            x = gate * (transform @ x + transform_bias).clamp(min=0) + (1 - gate) * x
-        x = x if beside is None else torch.cat((beside, x))
+            x = gate * (transform @ x + transform_bias).relu() + (1 - gate) * x
         return x if self.projection is None else self.projection[0] @ x + self.projection[1]
 
     def sentence(self, vectors: list[Tensor], state: State | None = None) -> tuple[Tensor, State]:

@@ -3,15 +3,13 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
 from hf_elmo.modeling_heads_elmo import ElmoBiLSTM
 from tests import heads
 from tests.factories import SENTENCES
-from tests.heads import SECOND, batch_of, without_labels
+from tests.heads import PAIRS, SECOND, batch_of, without_labels
 
-PAIRS = {"classifier_text_pairs": True}
 HEADS = {
     "bilstm": {"encoder_type": "bilstm", "encoder_num_layers": 2, "classifier_pooling": "last"},
     "bilstm, ELMo twice": {"encoder_type": "bilstm", "classifier_pooling": "last", "elmo_at_output": True},
@@ -29,10 +27,6 @@ HEADS = {
 def make(**changes: object) -> ElmoForSequenceClassification:
     size = {"encoder_hidden_size": 6} if "encoder_type" in changes else {}
     return heads.make("pooled", **{**size, **changes})
-
-
-def encode(tokenizer: ElmoTokenizer, head: str, side: str = "right") -> dict[str, Tensor]:
-    return without_labels(batch_of(tokenizer, "pairs" if "classifier_text_pairs" in HEADS[head] else "pooled", side))
 
 
 def plain_bilstm(module: ElmoBiLSTM, words: Tensor) -> Tensor:
@@ -53,11 +47,9 @@ def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixe
     if config.encoder_type in ("biattentive", "esim"):
         pooled = plain_interaction(model, encoded)
     else:
-        vectors = [plain_pooling(model, words) for words in encoded]
-        pooled = vectors[0]
-        if len(vectors) == 2:
-            u, v = vectors
-            pooled = torch.cat((u, v, (u - v).abs(), u * v))
+        pooled, *second = (plain_pooling(model, words) for words in encoded)
+        for other in second:
+            pooled = torch.cat((pooled, other, (pooled - other).abs(), pooled * other))
     for layer in head.maxouts or ():
         pooled = layer.linear(pooled).view(-1, 4).amax(1)
     if head.dense is not None:
@@ -98,11 +90,12 @@ def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, 
     head_mixes = model.classifier.scalar_mix, model.classifier.output_mix
     for number, mix in enumerate(filter(None, head_mixes)):  # with other weights
         mix.scalars.data[0, number] = 2.0
-    found = model(**encode(tokenizer, head, side=side)).logits
+    batch = batch_of(tokenizer, "pairs" if model.reads_text_pairs else "pooled", side)
+    found = model(**without_labels(batch)).logits
     assert found.shape == (4, 3)
     for row in range(4):
         texts, mixes = [], []
-        for text in (SENTENCES, SECOND)[: 1 + model.config.classifier_text_pairs]:
+        for text in (SENTENCES, SECOND)[: 1 + model.reads_text_pairs]:
             one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
             boundaries = model.classifier.encoder is None and model.config.classifier_pooling == "last"
             layers = [layer[0] if boundaries else layer[0, 1:-1] for layer in one.hidden_states]
@@ -114,20 +107,15 @@ def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, 
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("lengths", [[7, 1, 4, 7], [0, 3, 0], [1], [40]], ids=str)
-def test_padded_rows_are_read_as_packed_ones(layers: int, lengths: list[int]) -> None:
-    """The two ways of the LSTM, in float32. A sum has at most 2 * 6 + 5 products of a size below 4, and a gradient up
-    to 40 * 4 of such sums: 17 * 4 * 2**-24 = 4e-6, and 160 times that."""
+def test_padded_rows_are_read_as_each_alone(layers: int, lengths: list[int]) -> None:
+    """In float32. A sum has at most 2 * 6 + 5 products of a size below 4, and a gradient up to 40 * 4 of such sums:
+    17 * 4 * 2**-24 = 4e-6, and 160 times that."""
     module = ElmoBiLSTM(5, 6, layers)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     vectors = torch.randn(*mask.shape, 5, requires_grad=True)
     found = module(vectors, mask)
-    packed = pack_padded_sequence(
-        vectors[mask.any(1)], mask.sum(1)[mask.any(1)], batch_first=True, enforce_sorted=False
-    )
-    expected = torch.zeros_like(found)
-    expected[mask.any(1)] = pad_packed_sequence(
-        nn.LSTM.forward(module.lstm, packed)[0], batch_first=True, total_length=mask.shape[1]
-    )[0]
+    alone = [plain_bilstm(module, row[:length]) for row, length in zip(vectors, lengths, strict=True) if length]
+    expected = torch.zeros_like(found).masked_scatter(mask[:, :, None], torch.cat(alone))
     torch.testing.assert_close(found, expected, atol=4e-6, rtol=0)
     factors, of = torch.randn_like(found), [vectors, *module.parameters()]
     gradients = [torch.autograd.grad((one * factors).sum(), of) for one in (found, expected)]

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests import heads
 from tests.factories import TINY
-from tests.heads import MODELS, NO_DROPOUT, assert_same_outputs, batch_of, make, tensors_of, without_labels
+from tests.heads import MODELS, NO_DROPOUT, batch_of, make, tensors_of, without_labels
 
 every_class = pytest.mark.parametrize("name", ["no head", "pooled", "language models"])
 # Weights at another place in memory: MKL's products of float32 depend on its alignment. A value of these models is a
@@ -78,7 +78,7 @@ def test_a_bilm_gets_a_head_and_loses_it(tmp_path: Path, name: str) -> None:
     model.save_pretrained(tmp_path / "headed")
     loaded, report = ElmoModel.from_pretrained(tmp_path / "headed", output_loading_info=True)
     assert not report["missing_keys"]
-    assert_same_outputs(loaded.state_dict(), bilm.state_dict(), atol=0, rtol=0)
+    torch.testing.assert_close(loaded.state_dict(), bilm.state_dict(), atol=0, rtol=0)
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs
     model = make(name).double()
     vectors, expected = model.base_model.char_encoder(inputs["input_ids"]), run(model, inputs)
     given = {"inputs_embeds": vectors, "attention_mask": inputs["attention_mask"]}
-    assert_same_outputs(run(model, given), expected)
-    assert_same_outputs(run(model, {"input_ids": inputs["input_ids"]}), expected, atol=0, rtol=0)
+    torch.testing.assert_close(run(model, given), expected)
+    torch.testing.assert_close(run(model, {"input_ids": inputs["input_ids"]}), expected, atol=0, rtol=0)
 
 
 STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
@@ -193,7 +193,7 @@ def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dic
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     enable({"use_reentrant": bool(reentrant)})
     found, smaller_memory = gradients_of(model, batch)
-    assert_same_outputs(found, expected)
+    torch.testing.assert_close(found, expected)
     assert smaller_memory < 0.7 * memory or not model.config.use_elmo
 
 
@@ -212,7 +212,7 @@ def test_weights_that_a_hook_of_a_layer_returns(inputs: dict, name: str, trained
     model.get_submodule(name).register_forward_hook(lambda _, __, weights: weights._replace(bias=weights.bias / 2))
     expected.get_submodule(name).bias.data /= 2
     changed = run(model, inputs)
-    assert_same_outputs(changed, run(expected, inputs))
+    torch.testing.assert_close(changed, run(expected, inputs))
     mine = slice(0, 11) if "forward" in name else slice(11, None)
     for number in range(3):
         before, after = plain[f"layer {number}"][..., mine], changed[f"layer {number}"][..., mine]
@@ -245,4 +245,4 @@ def test_hooks_of_all_modules(inputs: dict, trained: bool) -> None:
         hook.remove()
     assert [seen.count(name) for name in LAYERS] == [1, 1, 1, 1]
     assert {f"char_encoder.convolutions.{number}" for number in range(3)} <= set(seen)
-    assert_same_outputs(found, plain, **ROUNDING)
+    torch.testing.assert_close(found, plain, **ROUNDING)

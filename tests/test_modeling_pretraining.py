@@ -4,25 +4,23 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from hf_elmo import ElmoForPreTraining
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.tokenization_elmo import words_to_character_ids
-from tests.factories import SENTENCES, small_model
+from tests.factories import SENTENCES
+from tests.heads import batch_of, make
 
-VOCAB_SIZE = 37
+VOCAB_SIZE = 31
 
 
 @pytest.fixture
 def model() -> ElmoForPreTraining:
-    return small_model(ElmoForPreTraining, vocab_size=VOCAB_SIZE, num_sampled=11)
+    return make("language models", num_sampled=11)
 
 
 @pytest.fixture
-def batch(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Four sentences with labels, padded on the right."""
-    generator = torch.Generator().manual_seed(1)
-    words = torch.randint(0, VOCAB_SIZE, inputs["attention_mask"].shape, generator=generator)
-    return {**inputs, "labels": neighbor_labels(words, inputs["attention_mask"])}
+def batch(tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
+    return batch_of(tokenizer, "language models")
 
 
 @pytest.mark.parametrize(("padding_side", "place"), [("right", 1), ("left", 4), ("right", 7)])
@@ -73,17 +71,6 @@ def test_training_samples_the_softmax_and_evaluation_does_not(model, batch):
     assert sampled[0] != sampled[1]
     model.config.num_sampled = VOCAB_SIZE
     assert model(**batch).loss.item() == pytest.approx(full[0], rel=1e-5)
-
-
-def test_carried_state_is_one_long_pass(model, inputs):
-    inputs = inputs["input_ids"][:1, :8]
-    with torch.no_grad():
-        whole = model(inputs, backward_input_ids=inputs, use_cache=True)
-        first = model(inputs[:, :3], backward_input_ids=inputs[:, :3], use_cache=True)
-        second = model(inputs[:, 3:], backward_input_ids=inputs[:, 3:], state=first.state, use_cache=True)
-    for name in ("forward_logits", "backward_logits"):
-        torch.testing.assert_close(torch.cat((first[name], second[name]), 1), whole[name], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(second.state, whole.state, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])

@@ -1,4 +1,4 @@
-"""ElmoForQuestionAnswering: the attention flow by loops, losses, positions, answers that cannot be."""
+"""ElmoForQuestionAnswering: the attention flow of a passage by itself, losses, positions, answers that cannot be."""
 
 import pytest
 import torch
@@ -35,46 +35,35 @@ def batch(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
     return batch_of(tokenizer, "answers", words=True)
 
 
-def softmax(scores: list[Tensor]) -> list[Tensor]:
-    powers = [score.exp() for score in scores]
-    return [power / sum(powers) for power in powers]
-
-
 def plain_flow(model: ElmoForQuestionAnswering, passage: Tensor, question: Tensor) -> Tensor:
-    """Each pair of words by itself: Seo et al. 2017, section 2, equations 1 to 3 (with the projection of Clark and
-    Gardner)."""
-    w = model.qa_outputs.flow.similarity
-    scores = [[w.of_x @ h + w.of_y @ u + w.of_both @ (h * u) for u in question] for h in passage]
-    sought = sum(weight * h for weight, h in zip(softmax([max(row) for row in scores]), passage, strict=True))
-    rows = []
-    for h, row in zip(passage, scores, strict=True):
-        found = sum(weight * u for weight, u in zip(softmax(row), question, strict=True))
-        rows.append(model.qa_outputs.flow.combine(torch.cat((h, found, h * found, h * sought))).clamp(min=0))
-    return torch.stack(rows)
+    """Seo et al. 2017, section 2, equations 1 to 3 (with the projection of Clark and Gardner), with each pair's sum."""
+    w, h = model.qa_outputs.flow.similarity, passage[:, None]
+    scores = h @ w.of_x + question @ w.of_y + (h * question) @ w.of_both  # [words of the passage, of the question]
+    found = scores.softmax(1) @ question
+    sought = scores.amax(1).softmax(0) @ passage
+    return model.qa_outputs.flow.combine(torch.cat((passage, found, passage * found, passage * sought), dim=1)).relu()
 
 
 def plain_self_attention(model: ElmoForQuestionAnswering, passage: Tensor) -> Tensor:
-    attention, rows = model.qa_outputs.self_attention, []
-    read, w = plain_bilstm(attention.bilstm, passage), attention.similarity
-    for i, h in enumerate(read):
-        others = [u for j, u in enumerate(read) if j != i]
-        weights = softmax([w.of_y @ u + w.of_both @ (h * u) for u in others])
-        found = sum((weight * u for weight, u in zip(weights, others, strict=True)), torch.zeros_like(h))
-        rows.append(passage[i] + attention.combine(torch.cat((h, found, h * found))).clamp(min=0))
-    return torch.stack(rows)
+    attention = model.qa_outputs.self_attention
+    h, w = plain_bilstm(attention.bilstm, passage), attention.similarity
+    scores = h @ w.of_y + (h[:, None] * h) @ w.of_both
+    weights = scores.fill_diagonal_(-torch.inf).softmax(1).nan_to_num()  # a single word has no others
+    found = weights @ h
+    return passage + attention.combine(torch.cat((h, found, h * found), dim=1)).relu()
 
 
-def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """The scores of starts, of ends and of no answer."""
     span = model.qa_outputs.span
     first = plain_bilstm(span.start_bilstm, passage)
     last = plain_bilstm(span.end_bilstm, torch.cat((passage, first), dim=1))
-    start, end = [span.start.weight[0] @ h for h in first], [span.end.weight[0] @ h for h in last]
+    start, end = first @ span.start.weight[0], last @ span.end.weight[0]
     if span.no_answer is None:
         return start, end, None
-    parts = [(start, first), (end, last), ([span.attention.scores.weight[0] @ h for h in passage], passage)]
-    found = [sum(w * h for w, h in zip(softmax(scores), words, strict=True)) for scores, words in parts]
-    return start, end, span.no_answer(span.hidden(torch.cat(found)).clamp(min=0))[0]
+    parts = [(start, first), (end, last), (passage @ span.attention.scores.weight[0], passage)]
+    found = torch.cat([scores.softmax(0) @ words for scores, words in parts])
+    return start, end, span.no_answer(span.hidden(found).relu())
 
 
 @every_head
@@ -96,14 +85,13 @@ def test_the_network_is_that_of_the_papers(batch: dict, head: str) -> None:
         places = [*([] if no_answer is None else [0]), *range(first, first + words)]
         for logits, scores in ((output.start_logits[row], start), (output.end_logits[row], end)):
             assert (logits > lowest).nonzero()[:, 0].tolist() == places
-            torch.testing.assert_close(logits[first : first + words], torch.stack(scores))
-        every = [s + e for s in start for e in end]  # Clark and Gardner's normalizer: of every start with every end
+            torch.testing.assert_close(logits[first : first + words], scores)
+        every = (start[:, None] + end).flatten()  # Clark and Gardner's normalizer: of every start with every end
         if no_answer is not None:
-            torch.testing.assert_close(output.start_logits[row, 0] + output.end_logits[row, 0], no_answer)
-            every.append(no_answer)
-        total = sum(score.exp() for score in every).log()
-        losses.append(total - start[a - first] - end[b - first])
-        no_answer_losses.append(None if no_answer is None else total - no_answer)
+            torch.testing.assert_close(output.start_logits[row, :1] + output.end_logits[row, :1], no_answer)
+            every = torch.cat((every, no_answer))
+            no_answer_losses.append(every.logsumexp(0) - no_answer[0])
+        losses.append(every.logsumexp(0) - start[a - first] - end[b - first])
     torch.testing.assert_close(output.loss, sum(losses) / 4)
     if head == "no answer":
         nothing = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zeros(4).long()}

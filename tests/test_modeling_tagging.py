@@ -1,11 +1,13 @@
 """ElmoForTokenClassification: logits, CRF, schemes, losses, and the tagger of semantic roles."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.modeling_tagging_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
+from hf_elmo.modeling_tagging_elmo import ElmoHighwayLSTM
 from tests.heads import batch_of, make
 
 
@@ -55,22 +57,17 @@ SEQUENCES = {
 def test_labels_of_another_scheme(tokenizer: ElmoTokenizer, scheme: str, crf: bool) -> None:
     """Such as data in IOB1 that is read as IOB2."""
     right, other = SEQUENCES[scheme]
+    encoded = tokenizer(["w x y z"] * 2, padding=True, return_tensors="pt")
     names = ["O", *sorted({name[:2] + kind for name in (*right, other) for kind in "xy"} - {"Ox", "Oy"})]
     for order in (names, names[::-1]):  # whatever the label 0 is
         ids = {name: number for number, name in enumerate(order)}
         model = make("tagger", tagging_scheme=scheme, tagging_crf=crf, id2label=dict(enumerate(order)))
-        encoded = tokenizer(["w x y z"] * 2, padding=True, return_tensors="pt")
-
-        def loss(sequence: list[str | None], ids: dict = ids, model: nn.Module = model, encoded: dict = encoded):
-            numbers = [-100 if name is None else ids[name] for name in sequence]
-            labels = torch.tensor([[ids[name] for name in right], numbers])
-            return model(**encoded, labels=nn.functional.pad(labels, (1, 1), value=-100)).loss
-
-        assert loss(right).isfinite()
-        with pytest.raises(ValueError, match="tagging_scheme"):
-            loss([*right[:3], other])
-        assert loss([*right[:2], None, other]).isfinite()  # the label before it is not known
-        assert loss([other, *right[2:3] * 3]).isfinite()  # a text that is cut
+        wrong = [*right[:3], other]
+        # The last two: where the label before is not known, and a text that is cut.
+        for sequence in (right, wrong, [*right[:2], None, other], [other, *right[2:3] * 3]):
+            labels = torch.tensor([[ids.get(name, -100) for name in own] for own in (right, sequence)])
+            with pytest.raises(ValueError, match="tagging_scheme") if sequence is wrong else nullcontext():
+                assert model(**encoded, labels=nn.functional.pad(labels, (1, 1), value=-100)).loss.isfinite()
 
 
 def plain_highway(layer: ElmoHighwayLSTM, words: Tensor) -> Tensor:
@@ -88,19 +85,16 @@ def plain_highway(layer: ElmoHighwayLSTM, words: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
-def plain_alternating(encoder: ElmoAlternatingLSTM, words: Tensor) -> Tensor:
-    for number, layer in enumerate(encoder.layers):
-        words = plain_highway(layer, words.flip(0)).flip(0) if number % 2 else plain_highway(layer, words)
-    return words
-
-
 def test_the_logits_of_a_predicate(tokenizer: ElmoTokenizer) -> None:
     model, batch = make("roles", layer_weights=-1).double(), tokenizer("the cat sat", return_tensors="pt")
     words, scores = model.elmo(batch["input_ids"]).last_hidden_state[0, 1:-1], []
     for predicate in (0, 1):
         indicator = (torch.arange(3) == predicate).long()
-        vectors = torch.cat((words, model.classifier.indicator.weight[indicator]), dim=1)
-        expected = model.classifier.out_proj(plain_alternating(model.classifier.encoder.bilstm, vectors))
+        expected = torch.cat((words, model.classifier.indicator.weight[indicator]), dim=1)
+        for number, layer in enumerate(model.classifier.encoder.bilstm.layers):
+            reverse = [0] if number % 2 else []
+            expected = plain_highway(layer, expected.flip(reverse)).flip(reverse)
+        expected = model.classifier.out_proj(expected)
         output = model(**batch, token_type_ids=nn.functional.pad(indicator, (1, 1))[None])
         torch.testing.assert_close(output.logits[0, 1:-1], expected)
         scores.append(expected)
