@@ -73,10 +73,7 @@ def connect(interface: int) -> ModuleType | None:
 
 def find(operation: str, first: Any, *others: Tensor) -> Callable[[], Any] | None:
     """What `modeling_elmo.find_backend` returns. The first argument is an `LstmCall` or an `ElmoCharacterEncoder`.
-
-    Raises:
-        ValueError: shapes of the call do not agree, or `HF_ELMO_KERNELS` names an unknown backend.
-    """
+    Raises ValueError if shapes of the call do not agree, or as [`choose`]."""
     if operation == "lstm":
         require_shapes(first)
     elif (first := CharacterWeights.of(first)) is None:
@@ -86,11 +83,8 @@ def find(operation: str, first: Any, *others: Tensor) -> Callable[[], Any] | Non
 
 
 def choose(operation: str, *arguments: Any) -> Backend | None:
-    """The first enabled backend that supports the arguments, or `None` for plain PyTorch.
-
-    Raises:
-        ValueError: `HF_ELMO_KERNELS` names an unknown backend.
-    """
+    """The first enabled backend that supports the arguments, or `None` for plain PyTorch. Raises ValueError if
+    `HF_ELMO_KERNELS` names an unknown backend."""
     chosen, _ = _ask(operation, arguments)
     if (watcher := _watcher.get()) is not None:
         watcher(operation, chosen, arguments)

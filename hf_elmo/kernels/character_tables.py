@@ -23,11 +23,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights; sums are f
 
 
 class Blocks:
-    """The blocks of up to `LANES` filters of one convolution that the C functions work on.
-
-    Args:
-        shapes: `[filters, size, width]` of each convolution's weight.
-    """
+    """The blocks of up to `LANES` filters of one convolution that the C functions work on, from the shape of each
+    convolution's weight, `[filters, size, width]`."""
 
     def __init__(self, shapes: Iterable[Sequence[int]]) -> None:
         firsts, counts, widths, self.filters = [], [], [], 0
@@ -55,12 +52,8 @@ class Blocks:
 
 
 class CharacterTables:
-    """The tables of a character embedding and its convolutions, biases included.
-
-    Args:
-        embedding: `[vocabulary, size]`, on the CPU.
-        convolutions: weight `[filters, size, width]` and bias `[filters]` of each.
-    """
+    """The tables of a character embedding, `[vocabulary, size]` on the CPU, and its convolutions, each with a weight
+    `[filters, size, width]` and a bias `[filters]`."""
 
     def __init__(self, embedding: Tensor, convolutions: Sequence[tuple[Tensor, Tensor]]) -> None:
         self.blocks, self.vocabulary = Blocks(weight.shape for weight, _ in convolutions), len(embedding)
@@ -78,15 +71,8 @@ class CharacterTables:
         self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # aminmax propagates NaN
 
     def maxima(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
-        """Each filter's maximum over a word's windows, before the activation; NaN if a window is NaN.
-
-        Args:
-            words: `[n, characters]` uint16, each less than the vocabulary.
-            lengths: `[n]` int64, the position after each word's last character that is not padding.
-
-        Returns:
-            `[n, filters]` float32.
-        """
+        """As [`run`], in float32 and without gradients; `words` are uint16, each less than the vocabulary, and
+        `lengths` int64. The maximum is NaN if a window is NaN."""
         maxima = torch.empty(len(words), self.blocks.filters, dtype=torch.float32, device="cpu")
         tables = {"tables": self.tables, "places": self.places, "finite": self.are_finite}
         native.run("characters_maxima", **self.blocks.fields(words, lengths, self.vocabulary), **tables, maxima=maxima)
@@ -99,6 +85,12 @@ def why_not(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str | 
     if any(tensor.dtype not in TYPES for tensor in tensors):
         return f"weights are {', '.join(sorted({str(tensor.dtype) for tensor in tensors}))}"
     return why_not_shaped(weights, words.shape[1]) or native.reason()
+
+
+def require_below(size: int, what: str, ids: np.ndarray) -> None:
+    """Raises IndexError if an id is not below `size`: C does not check it."""
+    if ids.size and not (ids.min() >= 0 and ids.max() < size):
+        raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
 
 
 def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
@@ -135,8 +127,7 @@ def run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
         IndexError: a character is outside of the vocabulary.
     """
     vocabulary = len(weights.embedding)
-    if words.numel() and not (words.min() >= 0 and words.max() < vocabulary):
-        raise IndexError(f"a character id is outside of the vocabulary, 0 to {vocabulary - 1}")
+    require_below(vocabulary, "a character id", words.numpy())
     used = torch.bincount(words.flatten(), minlength=vocabulary) > 0  # only these characters get tables
     words = (used.cumsum(0) - 1)[words].numpy().astype(np.uint16)
     rows = nn.functional.embedding(used.nonzero().squeeze(1), weights.embedding, padding_idx=0)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from . import native
-from .character_tables import TYPES, CharacterTables, why_not_shaped
+from .character_tables import TYPES, CharacterTables, require_below, why_not_shaped
 from .lstm_onednn import pack, why_not_packed
 from .native import LANES, PRODUCT_COLUMNS
 from .tensors import CharacterWeights, get_cached, why_not_cached
@@ -63,12 +63,7 @@ def _tensors(weights: CharacterWeights) -> list[Tensor]:
 
 
 class WordVectors:
-    """A thread-safe cache of word vectors, computed with the current weights of an encoder.
-
-    Args:
-        weights: the weights of the encoder.
-        dtype: the type that vectors are computed and stored in.
-    """
+    """A thread-safe cache of word vectors, computed with the weights of an encoder, and stored, in `dtype`."""
 
     def __init__(self, weights: CharacterWeights, dtype: torch.dtype) -> None:
         def linear(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
@@ -100,10 +95,10 @@ class WordVectors:
     def of(self, words: np.ndarray) -> Tensor:
         """The vectors `[n, P]` of words, `[n, characters]` ids."""
         characters = words[:, self.characters]
-        _require_below(self.tables.vocabulary, "a character id", characters)
+        require_below(self.tables.vocabulary, "a character id", characters)
         parts = [characters.astype(np.uint16, order="C")]
         if self.word_embedding is not None:
-            _require_below(len(self.word_embedding), "a word's id", words[:, -1])
+            require_below(len(self.word_embedding), "a word's id", words[:, -1])
             parts.append(self.word_embedding.index_select(0, torch.tensor(words[:, -1], dtype=torch.int64)))
         starts = range(0, max(1, len(words)), self.capacity)
         with self.lock:
@@ -147,11 +142,6 @@ class WordVectors:
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
 
 
-def _require_below(size: int, what: str, ids: np.ndarray) -> None:
-    if ids.size and not (ids.min() >= 0 and ids.max() < size):
-        raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
-
-
 def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
     return torch.lerp(x, transform.relu_(), carry.sigmoid_())
 
@@ -173,14 +163,9 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
-    """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`. A row's result has the same bits alone and among
-    other rows.
-
-    PyTorch's own sigmoid would round differently at the end of a tensor, or of the part that a thread computes.
-
-    Args:
-        x, carry, transform: `[rows, size]` float32; `x` is overwritten.
-    """
+    """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`, of `[rows, size]` float32; `x` is overwritten. A
+    row's result has the same bits alone and among other rows. (PyTorch's own sigmoid would round differently at the end
+    of a tensor, or of the part that a thread computes.)"""
     tensors = {"x": x, "carry": carry.contiguous(), "transform": transform.contiguous()}
     threads = native.threads_for(len(x), ROWS_PER_THREAD)
     native.run("highway", **tensors, rows=len(x), columns=x.shape[1], threads=threads)
