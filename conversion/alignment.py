@@ -18,10 +18,9 @@ Language = tuple[str | Path | ElmoModel, Sequence[str | Sequence[str]]]
 
 
 def find_alignment(language: Language, target: Language, dictionary: Iterable[tuple[str, str]]) -> np.ndarray:
-    """
-    The orthogonal matrix `[2P, 2P]` that maps the vectors of a language's model to those of another's, for
-    `convert`, by orthogonal Procrustes over the mean vectors of words and of their
-    translations (Schuster et al. 2019, section 4).
+    """The orthogonal matrix `[2P, 2P]` that maps the vectors of a language's model to those of another's, for
+    `convert`, by orthogonal Procrustes over the mean vectors of words and of their translations (Schuster et al. 2019,
+    section 4).
 
     Args:
         language, target: each a model (or its folder or Hub id), whose mix gives the vectors, and texts.
@@ -31,7 +30,7 @@ def find_alignment(language: Language, target: Language, dictionary: Iterable[tu
     Raises:
         ValueError: no pair is in the texts.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from scipy.linalg import orthogonal_procrustes
 
     means: list[dict[str, np.ndarray]] = []
@@ -48,11 +47,9 @@ def find_alignment(language: Language, target: Language, dictionary: Iterable[tu
 
 
 def add_alignment(source: Source, path: Path, layer: int | None) -> None:
-    """
-    Adds the matrix W `[2P, 2P]` in a file, `.npy` or an array or tensor of `torch.save`, to a model: its mix x becomes
-    W x. The mix is the given layer; by default the source's own mix, or else the fixed mean of all layers. Raises
-    UnpicklingError if the file holds other objects.
-    """
+    """Adds the matrix W `[2P, 2P]` in a file, `.npy` or an array or tensor of `torch.save`, to a model: its mix x
+    becomes W x. The mix is the given layer; by default the source's own mix, or else the fixed mean of all layers.
+    Raises UnpicklingError if the file holds other objects."""
     # `torch.load` knows no arrays, and NumPy 2 has renamed the module of the function that makes them.
     rebuild, dtypes = np.zeros(1).__reduce__()[0], [np.dtype("float32"), np.dtype("float64")]
     names = [f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")]

@@ -1,6 +1,5 @@
-"""
-AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written. The options of a word-level model,
-which only bilm-tf has, lack `char_cnn`: the vectors of the words of a `vocab.txt` are the rows of `embedding`.
+"""AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written. The options of a word-level
+model, which only bilm-tf has, lack `char_cnn`: the vectors of the words of a `vocab.txt` are the rows of `embedding`.
 
 [`TABLE`] defines the format: each row has one or more datasets of the HDF5 file, the tensors that they become, and the
 transform between them. Reading and writing use the same rows. Both reject any other tensor.
@@ -290,7 +289,7 @@ def read_weights(
 
 def read_hdf5(path: str | Path) -> dict[str, np.ndarray]:
     """All datasets of a file, by name. Raises OSError if it is not an HDF5 file."""
-    with extra_needed():
+    with extra_needed("convert"):
         import h5py
 
     datasets = {}
@@ -347,8 +346,7 @@ def _only(folder: Path, pattern: str, other: Path | None = None) -> Path:
 
 
 def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> ElmoModel:
-    """
-    An ElmoModel in memory from AllenNLP's `options.json` and `weights.hdf5`.
+    """An ElmoModel in memory from AllenNLP's `options.json` and `weights.hdf5`.
 
     Args:
         options, weights: the two files; the words of a word-level model are the `vocab*.txt` beside the weights.
@@ -363,9 +361,9 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
 
 
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
-    """
-    Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and simple_elmo
-    read. Converted back, the files give the same tensors bit by bit (in float32, also for a model in half precision).
+    """Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and
+    simple_elmo read. Converted back, the files give the same tensors bit by bit (in float32, also for a model in half
+    precision).
 
     The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
     AllenNLP itself rejects a model without skip connections, and a word-level model, whose words are written as
@@ -383,7 +381,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         FileExistsError: `out` exists.
         ValueError: the model has something that the format cannot store, such as Unicode characters.
     """
-    with extra_needed():
+    with extra_needed("convert"):
         import h5py
 
     out = Path(out)

@@ -1,6 +1,5 @@
-"""
-Reads the tensors of AllenNLP's PyTorch modules (ELMoForManyLangs uses these modules, too), and the ELMo in a model that
-AllenNLP trained for a task (`model.tar.gz`): the biLM with the weights after this training, and the learned mixes.
+"""Reads the tensors of AllenNLP's PyTorch modules (ELMoForManyLangs uses these modules, too), and the ELMo in a model
+that AllenNLP trained for a task (`model.tar.gz`): the biLM with the weights after this training, and the learned mixes.
 
 The rest of a task's model is not converted. If the task's model projects ELMo's vectors (`projection_dim`), this
 projection is not converted either, but the conversion record, the model card and a warning name it.

@@ -27,8 +27,7 @@ SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
 
 @dataclass
 class Source:
-    """
-    A model read from the files of another format.
+    """A model read from the files of another format.
 
     Attributes:
         format: the name of the format, for the model card and the record.

@@ -36,9 +36,8 @@ def convert(
     align: str | Path | None = None,
     align_layer: int | None = None,
 ) -> Path:
-    """
-    Write a published ELMo, in any of its formats, as a folder for the Hub: safetensors, configuration, tokenizer, code,
-    model card and the record of the conversion (`conversion.json`). The folder is read back and compared with the
+    """Write a published ELMo, in any of its formats, as a folder for the Hub: safetensors, configuration, tokenizer,
+    code, model card and the record of the conversion (`conversion.json`). The folder is read back and compared with the
     source, tensor by tensor, before it appears.
 
     Args:

@@ -13,10 +13,8 @@ from typing import Any
 
 @contextmanager
 def unpack(path: Path) -> Iterator[Path]:
-    """
-    The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder, and
-    error messages name the archive in its place. Raises ValueError for an incomplete or damaged archive.
-    """
+    """The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder, and
+    error messages name the archive in its place. Raises ValueError for an incomplete or damaged archive."""
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         try:
             inside = Path(folder) if path.is_file() and _extract(path, folder) else path

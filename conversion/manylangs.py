@@ -1,5 +1,4 @@
-"""
-Reads the models of ELMoForManyLangs (Che et al. 2018) for 44 languages.
+"""Reads the models of ELMoForManyLangs (Che et al. 2018) for 44 languages.
 
 A model is a folder with `config.json`, the architecture file that it names, `char.dic`, `word.dic`,
 `token_embedder.pkl` and `encoder.pkl`. Unlike AllenNLP's models, it reads Unicode characters, and each word has a

@@ -29,9 +29,8 @@ from .checkpoint import new_path
 
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
-    """
-    Write a model as one ONNX file (opset 20), in float32. Batch size and length are dynamic, padding may be on either
-    side, and the outputs are those of the model.
+    """Write a model as one ONNX file (opset 20), in float32. Batch size and length are dynamic, padding may be on
+    either side, and the outputs are those of the model.
 
     The inputs are `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the
     tokenizer makes them, with at least one word, and for a classifier with word vectors `word_vector_ids`. The outputs
@@ -52,7 +51,7 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
         ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
         ImportError: onnx or onnxscript is not installed.
     """
-    with extra_needed():
+    with extra_needed("onnx"):
         import onnx
         import onnxscript  # noqa: F401, torch.onnx needs it
 
@@ -109,8 +108,7 @@ def _translate(model: PreTrainedModel) -> torch.onnx.ONNXProgram:
 
 
 def exportable(model: PreTrainedModel) -> PreTrainedModel:
-    """
-    A copy of a model for `torch.export.export`, `torch.onnx.export` and transformers' exporters.
+    """A copy of a model for `torch.export.export`, `torch.onnx.export` and transformers' exporters.
 
     The copy has the arguments, outputs and numbers of the model. It is frozen, in evaluation mode and in float32, on
     the CPU. `ElmoModel`, `ElmoForPreTraining` and `ElmoForSequenceClassification` with any encoder can be exported; of

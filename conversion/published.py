@@ -96,9 +96,8 @@ def page(name: str) -> ModelCard:
 
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
-    """
-    The files of a published model, downloaded unless they are in the folder `cache_dir/name`, by default in the assets
-    of huggingface_hub's cache. An interrupted download resumes.
+    """The files of a published model, downloaded unless they are in the folder `cache_dir/name`, by default in the
+    assets of huggingface_hub's cache. An interrupted download resumes.
 
     Raises:
         ConnectionError: no host serves a file.

@@ -1,6 +1,5 @@
-"""
-Reads TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, with the softmax over words, and TF-Hub's
-`google/elmo` (versions 1 to 3), a SavedModel that also has the weights of a scalar mix.
+"""Reads TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, with the softmax over words, and
+TF-Hub's `google/elmo` (versions 1 to 3), a SavedModel that also has the weights of a scalar mix.
 
 The variables are the datasets of AllenNLP's format, but have other names. TensorFlow reads the files; no graph is run.
 """
@@ -27,7 +26,7 @@ CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:
     """All variables of a TensorFlow checkpoint, by name, from the prefix of its files (`model.ckpt-2500`)."""
-    with extra_needed("; or let bilm-tf's bin/dump_weights.py write an HDF5 file, where there is TensorFlow"):
+    with extra_needed("tensorflow", "; or let bilm-tf's bin/dump_weights.py write an HDF5 file, where TensorFlow is"):
         import tensorflow
 
     reader = tensorflow.train.load_checkpoint(str(prefix))

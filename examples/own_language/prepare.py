@@ -34,7 +34,7 @@ def write(path: Path, split: Sequence[Sequence[str]], tokenizer: ElmoTokenizer) 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the options, and writes the files."""
-    with extra_needed():
+    with extra_needed("examples"):
         from nltk.tokenize.punkt import PunktSentenceTokenizer  # the Korean example needs none
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

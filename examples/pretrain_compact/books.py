@@ -8,7 +8,7 @@ from pathlib import Path
 from hf_elmo import ElmoTokenizer
 from hf_elmo.utils.extras import extra_needed
 
-with extra_needed():
+with extra_needed("examples"):
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from .cleaning import replace

@@ -25,8 +25,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None, layer: int | None = None) -> Axes:
-    """
-    Draw the result of [`layer_similarities`]: for two sentences a bar for each layer and a line at the mean of other
+    """Draw the result of [`layer_similarities`]: for two sentences a bar for each layer and a line at the mean of other
     pairs of words; for more sentences, or with `layer`, the matrix of the similarities in one layer.
 
     Args:
@@ -60,15 +59,14 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
 
 
 def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
-    """
-    Draw the result of [`word_plane`]: a marker and a label for each word. Each sentence has its color and marker. Words
-    that occur more than once are bold.
+    """Draw the result of [`word_plane`]: a marker and a label for each word. Each sentence has its color and marker.
+    Words that occur more than once are bold.
 
     Args:
         plane: the result to draw.
         axes: where to draw; by default the axes of a new figure (`axes.figure`).
     """
-    with extra_needed():
+    with extra_needed("plot"):
         from adjustText import adjust_text
 
     axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
@@ -91,7 +89,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
 
 def new_axes(width: float, height: float) -> Axes:
     """The axes of a new figure, whose width and height are in inches."""
-    with extra_needed():
+    with extra_needed("plot"):
         from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained").subplots()
@@ -104,8 +102,7 @@ def legend_above(axes: Axes, **how: object) -> Axes:
 
 
 def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
-    """
-    For each scalar mix of a model, the weights of the layers, and gamma. Learned weights add up to 1.
+    """For each scalar mix of a model, the weights of the layers, and gamma. Learned weights add up to 1.
 
     Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
     """
@@ -126,8 +123,7 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
 def plot_layer_weights(
     model: nn.Module, axes: Axes | None = None, path: str | os.PathLike | None = None, title: str | None = None
 ) -> Axes:
-    """
-    Draw the weights that a task learned for the layers of the biLM (like figure 2 of Peters et al. 2018).
+    """Draw the weights that a task learned for the layers of the biLM (like figure 2 of Peters et al. 2018).
 
     Args:
         model: with or without a head.

@@ -43,8 +43,7 @@ def score(
     words_per_batch: int = 4096,
     pretokenized: bool = False,
 ) -> list[SentenceScore]:
-    """
-    The log-probability of each word of each sentence in both directions. Each sentence starts from a zero state.
+    """The log-probability of each word of each sentence in both directions. Each sentence starts from a zero state.
 
     Args:
         model: a language model, or the name or folder of one with its softmax; `None` for the model that ships.
@@ -100,8 +99,7 @@ def substitutes(
     top: int = 10,
     pretokenized: bool = False,
 ) -> list[Substitutes]:
-    """
-    Lexical substitutes: for each word of a sentence, the words of the vocabulary that are most probable in its place
+    """Lexical substitutes: for each word of a sentence, the words of the vocabulary that are most probable in its place
     given the words before it and the words after it (simple_elmo's `get_elmo_substitutes`, without the state that it
     carries from sentence to sentence).
 
@@ -143,9 +141,8 @@ def next_words(
     top: int = 10,
     pretokenized: bool = False,
 ) -> Candidates:
-    """
-    The words that the forward language model expects after the beginning of a sentence, or that the backward language
-    model expects before the end of a sentence.
+    """The words that the forward language model expects after the beginning of a sentence, or that the backward
+    language model expects before the end of a sentence.
 
     Args:
         model, tokenizer, pretokenized: as for [`score`].

@@ -70,9 +70,8 @@ def nearest_neighbors(
     any_word: bool = False,
     pretokenized: bool = False,
 ) -> dict[int | str, list[Neighbor]]:
-    """
-    The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et al.
-    2018, Table 4).
+    """The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et
+    al. 2018, Table 4).
 
     Layer 0 has no context: its neighbors are other words, each at its first occurrence. In the layers above, each
     neighbor is a word in its sentence. Repeated sentences count once, and the query sentence is excluded.
@@ -209,9 +208,8 @@ def layer_similarities(
     tokenizer: ElmoTokenizer | None = None,
     pretokenized: bool = False,
 ) -> LayerSimilarities:
-    """
-    The similarity of a word in one sentence with a word in another, or of the uses of a word in several sentences, for
-    each layer of the biLM. [`plot_similarities`] draws the result.
+    """The similarity of a word in one sentence with a word in another, or of the uses of a word in several sentences,
+    for each layer of the biLM. [`plot_similarities`] draws the result.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
@@ -269,8 +267,7 @@ def word_plane(
     layer: int | None = None,
     pretokenized: bool = False,
 ) -> WordPlane:
-    """
-    The first two principal components of the vectors of all words of some sentences, or of one word in each of them.
+    """The first two principal components of the vectors of all words of some sentences, or of one word in each of them.
     [`plot_word_plane`] draws the result.
 
     Along each axis, the coordinate with the largest absolute value is positive, so that repeated calls agree.

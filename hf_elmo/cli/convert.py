@@ -56,12 +56,10 @@ def convert(
     ] = None,
     cache_dir: Annotated[str | None, option("DIR", "keep downloads in DIR/NAME [huggingface_hub's cache]")] = None,
 ) -> None:
-    """
-    Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a published
-    model, which is downloaded; AllenNLP's files, or the model.tar.gz of a task; a TensorFlow checkpoint of bilm-tf or
-    simple_elmo, softmax included; a folder or archive of simple_elmo or ELMoForManyLangs; or TF-Hub's SavedModel. The
-    checkpoint is read back and compared with its source.
-    """
+    """Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a
+    published model, which is downloaded; AllenNLP's files, or the model.tar.gz of a task; a TensorFlow checkpoint of
+    bilm-tf or simple_elmo, softmax included; a folder or archive of simple_elmo or ELMoForManyLangs; or TF-Hub's
+    SavedModel. The checkpoint is read back and compared with its source."""
     options = {name: value for name, value in locals().items() if name not in ("paths", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
 
@@ -81,11 +79,9 @@ def export(
     onnx: Annotated[bool, flag("--onnx", "write an ONNX file")] = False,
     hidden_states: Annotated[bool, flag("--hidden-states", "with --onnx: also output the biLM's layers")] = False,
 ) -> None:
-    """
-    Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new folder OUT. This
+    """Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new folder OUT. This
     format has no scalar mix, heads or softmax. With --onnx, write the ONNX file OUT for any batch size and length; it
-    includes the scalar mix and a classifier's head.
-    """
+    includes the scalar mix and a classifier's head."""
     from hf_elmo import conversion
 
     if onnx:
@@ -106,12 +102,10 @@ def push(
     revision: Annotated[str | None, option("NAME", "branch to commit to, created unless it exists [main]")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "only list the files and their sizes; send nothing")] = False,
 ) -> None:
-    """
-    Upload the checkpoint in FOLDER to the repository REPO of the Hub in one commit: model, tokenizer, the code
-    that loads them where hf_elmo is not installed, model card and conversion record. Other files of a training
-    (optimizer, checkpoints, arguments) are not uploaded. A token with write access is needed: log in with hf auth
-    login, or set HF_TOKEN.
-    """
+    """Upload the checkpoint in FOLDER to the repository REPO of the Hub in one commit: model, tokenizer, the code that
+    loads them where hf_elmo is not installed, model card and conversion record. Other files of a training (optimizer,
+    checkpoints, arguments) are not uploaded. A token with write access is needed: log in with hf auth login, or set
+    HF_TOKEN."""
     from hf_elmo.checkpoints.hub import push as push_checkpoint
 
     upload = push_checkpoint(out, repository, private=private, revision=revision, dry_run=dry_run)

@@ -70,12 +70,11 @@ def embed(
     restart: Restart = False,
     ignore_disk_space: Annotated[bool, flag("--ignore-disk-space", "start even if the disk is too full")] = False,
 ) -> None:
-    """
-    Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
-    has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .fasta, .conllu (also .gz), .parquet, or -
+    """Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again.
+    INPUT has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .fasta, .conllu (also .gz), .parquet, or -
     (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each
-    line has a word and its numbers). Rows are named by their number, from 0, and FASTA sequences by their identifiers.
-    """
+    line has a word and its numbers). Rows are named by their number, from 0, and FASTA sequences by their
+    identifiers."""
     options = {**locals(), "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
     from hf_elmo.embedding.corpus import embed as embed_corpus
 
@@ -111,14 +110,12 @@ def predict(
     speakers_column: Annotated[str | None, option("NAME", "coreference: column or key of each line's speaker")] = None,
     genre_column: Annotated[str | None, option("NAME", "coreference: column or key of the genre's number")] = None,
 ) -> None:
-    """
-    Write the predictions of a classifier, a tagger, a model for question answering or for coreference resolution for
+    """Write the predictions of a classifier, a tagger, a model for question answering or for coreference resolution for
     each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row per line or
     record, as for embed. For coreference a row is a .jsonl record whose text has one sentence per line. OUTPUT is
     .jsonl (labels and probabilities, words and tags, answers, or words and clusters) or .tsv (per line a label and its
     probability, or all labels if a row can have several; an answer and its score; or a word and its tag, with a blank
-    line after each row).
-    """
+    line after each row)."""
     options = {**locals(), "progress": "lines"}
     options |= {name: number_or_name(options[name]) for name in ("text_column", "text_pair_column")}
     from hf_elmo.tasks.predict import predict as predict_rows
@@ -142,11 +139,9 @@ def neighbors(
     any_word: Annotated[bool, flag("--any-word", "above layer 0, search all words, not only WORD")] = False,
     pretokenized: Pretokenized = False,
 ) -> None:
-    """
-    Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
-    spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or a .parquet
-    file of the vectors of its words that embed wrote.
-    """
+    """Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of
+    similar spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or a
+    .parquet file of the vectors of its words that embed wrote."""
     from hf_elmo.analysis.similarity import nearest_neighbors
 
     options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
@@ -165,10 +160,8 @@ def substitutes(
     top: Annotated[int, option("N", "words to print for each place", min=1)] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
-    """
-    For each word of SENTENCE, or for WORD, print the words that both language models together find most probable in its
-    place, with their probabilities.
-    """
+    """For each word of SENTENCE, or for WORD, print the words that both language models together find most probable in
+    its place, with their probabilities."""
     from hf_elmo.analysis.scoring import substitutes as find_substitutes
 
     for place in find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized):
@@ -188,11 +181,9 @@ def next_words(
     top: Annotated[int, option("N", "words to print", min=1)] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
-    """
-    Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence, with
+    """Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence, with
     their probabilities. With --before, print those that the backward language model finds most probable before TEXT,
-    the end of a sentence.
-    """
+    the end of a sentence."""
     from hf_elmo.analysis.scoring import next_words as expected_words
 
     for word, value in expected_words(model, text, before=before, top=top, pretokenized=pretokenized):
@@ -208,11 +199,9 @@ def explore(
     port: Annotated[int | None, option("N", "port [7860, or the next free one]", min=0)] = None,
     browser: Annotated[bool, flag("--browser", "open the page in the browser")] = False,
 ) -> None:
-    """
-    Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the sentences of a
+    """Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the sentences of a
     corpus that use a word in the same sense, substitutes if the checkpoint has its softmax, and the words of a few
-    sentences as points in the plane.
-    """
+    sentences as points in the plane."""
     from hf_elmo.explore.page import explore as serve
 
     serve(model, corpus, pretokenized, host, port, browser)
@@ -223,10 +212,8 @@ def env(
     model: Model = None,
     dtype: Annotated[Dtype | None, typer.Option(help="type that MODEL computes in [its own]")] = None,
 ) -> None:
-    """
-    Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
-    operation of MODEL, the backend that it uses, and why it does not use a faster one.
-    """
+    """Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
+    operation of MODEL, the backend that it uses, and why it does not use a faster one."""
     from hf_elmo.checkpoints.loading import load_model
     from hf_elmo.cli.environment import describe_environment
     from hf_elmo.kernels import describe

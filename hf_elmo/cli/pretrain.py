@@ -94,11 +94,9 @@ def pretrain(
     config: Annotated[list[str] | None, option("NAME=VALUE", "a field of ElmoConfig")] = None,
     arguments: Annotated[list[str] | None, option("NAME=VALUE", "a TrainingArguments field", "--set")] = None,
 ) -> None:
-    """
-    Train a new biLM on FILES, or with --init adapt a trained biLM to the text of a domain, and write it into the folder
-    OUT. With torchrun, each process reads a part of FILES. --resume continues an interrupted run exactly; Ctrl-C ends a
-    run after a step, with a checkpoint to resume from.
-    """
+    """Train a new biLM on FILES, or with --init adapt a trained biLM to the text of a domain, and write it into the
+    folder OUT. With torchrun, each process reads a part of FILES. --resume continues an interrupted run exactly; Ctrl-C
+    ends a run after a step, with a checkpoint to resume from."""
     options = {name: value for name, value in locals().items() if value is not None}
     options |= {"config": settings(config or []), "output": options.pop("out")}
     options.pop("arguments", None)
@@ -125,10 +123,8 @@ def perplexity(
     text_column: ParquetColumn = None,
     encoding: Encoding = "utf-8",
 ) -> None:
-    """
-    Print the perplexities of the forward and the backward language model on FILES, and the perplexity of their mean
-    loss, with the full softmax.
-    """
+    """Print the perplexities of the forward and the backward language model on FILES, and the perplexity of their mean
+    loss, with the full softmax."""
     options = {name: value for name, value in locals().items() if name not in ("model", "files")}
     from hf_elmo.pretraining.perplexity import perplexity as measure
 

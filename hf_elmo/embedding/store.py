@@ -47,7 +47,7 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
         if rows_of_name > 1:
             raise ValueError(f"{rows_of_name} sequences are named {name!r}, but each needs its own name: rename them")
     if output.suffix.lower() in HDF5:
-        with extra_needed():
+        with extra_needed("convert"):
             import h5py  # noqa: F401, an error now instead of after the work
 
         groups = {name[: slash.start()] for name in names for slash in re.finditer("/", name)}
@@ -139,7 +139,7 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: s
 def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dict[str, str], metadata: str) -> None:
     """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
     JSON of the number of each sentence."""
-    with extra_needed():
+    with extra_needed("convert"):
         import h5py
 
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.

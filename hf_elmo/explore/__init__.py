@@ -12,20 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.plots import plot_similarities, plot_word_plane
 from ..analysis.scoring import Candidates, substitutes
-from ..analysis.similarity import (
-    LayerSimilarities,
-    Neighbor,
-    WordPlane,
-    layer_similarities,
-    nearest_neighbors,
-    word_plane,
-)
+from ..analysis.similarity import layer_similarities, nearest_neighbors, word_plane
 from ..checkpoints.loading import NAME, load_model, locate
 from ..configuration_elmo import ElmoConfig
 from ..utils.extras import extra_needed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from ..analysis.similarity import LayerSimilarities, Neighbor, WordPlane
 
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
 SETTINGS = {
@@ -59,8 +54,7 @@ STYLE = """<style>
 
 
 class Explorer:
-    """
-    The views for one model.
+    """The views for one model.
 
     Args:
         name: folder or Hub name of an ELMo; by default the model that ships with hf_elmo.
@@ -139,7 +133,7 @@ def _candidates(name: str, candidates: Candidates) -> str:
 
 def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:
     """What `plot` draws, as two SVGs: a large one, and a small one whose text can be read on a narrow screen."""
-    with extra_needed():
+    with extra_needed("plot"):
         import matplotlib
         from matplotlib.figure import Figure
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..utils.extras import extra_needed
 from . import Explorer, card
 
-with extra_needed():
+with extra_needed("explore"):
     import gradio as gr
 
 LONGEST_SENTENCE, LONGEST_CORPUS = 2_000, 200_000  # characters

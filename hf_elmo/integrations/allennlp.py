@@ -297,7 +297,7 @@ class ElmoEmbedder(nn.Module):
         Raises:
             ValueError: there are empty lines, or with `use_sentence_keys` a sentence that HDF5 cannot name or has.
         """
-        with extra_needed():
+        with extra_needed("convert"):
             import h5py
 
         choose = {"all": lambda x: x, "top": lambda x: x[-1], "average": lambda x: np.average(x, axis=0)}[output_format]

@@ -9,7 +9,7 @@ import numpy as np
 from ..embedding.workers import Embedder
 from ..utils.extras import extra_needed
 
-with extra_needed():
+with extra_needed("train"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 

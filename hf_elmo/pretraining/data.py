@@ -44,8 +44,7 @@ def _steps(text: Text) -> int:
 
 
 class _Batches(IterableDataset):
-    """
-    An endless stream of batches: when the text ends, the stream starts over with the text reshuffled. `len` is the
+    """An endless stream of batches: when the text ends, the stream starts over with the text reshuffled. `len` is the
     number of batches in an epoch; one iteration yields an epoch, and the next iteration continues where it ended.
 
     In distributed training each process reads its part of the source (`source.part`) at its own pace: a part that ends
@@ -165,8 +164,7 @@ class _Batches(IterableDataset):
 
 
 class PackedWindows(_Batches):
-    """
-    Windows over packed sentences, as in bilm-tf (for the published models, 128 rows of 20 words).
+    """Windows over packed sentences, as in bilm-tf (for the published models, 128 rows of 20 words).
 
     Each row of the batch is a stream of sentences that continues from window to window with the LSTM state. The forward
     LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn .. w1` and
@@ -221,8 +219,7 @@ class PackedWindows(_Batches):
 
 
 class PaddedTexts(_Batches):
-    """
-    Sentences or documents, each a padded row that starts from zero state.
+    """Sentences or documents, each a padded row that starts from zero state.
 
     A text longer than `max_words` becomes several rows. The forward LM reads the sentences of a document from first to
     last, the backward LM from last to first, each with its boundaries. Rows of similar length are batched together.
@@ -304,9 +301,8 @@ def _padded(rows: Sequence[Sequence[Token]]) -> list[Token]:
 def carried_windows(
     encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int
 ) -> Iterator[dict[str, Tensor]]:
-    """
-    The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others. Each
-    sentence is read once and to its end; the row that ends first takes the next sentence, whatever `window` is.
+    """The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others.
+    Each sentence is read once and to its end; the row that ends first takes the next sentence, whatever `window` is.
 
     Yields batches `[rows, window]`, of which the last may be shorter.
     """

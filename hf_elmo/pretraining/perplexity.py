@@ -78,8 +78,7 @@ def perplexity(
     text_column: str | None = None,
     encoding: str = "utf-8",
 ) -> Perplexity:
-    """
-    The perplexity of both language models on a text, by the full softmax.
+    """The perplexity of both language models on a text, by the full softmax.
 
     Args:
         model: a language model, which runs on its device, in evaluation mode; or the name or folder of a checkpoint
@@ -176,10 +175,9 @@ def settle(
     batch_size: int = 32,
     pretokenized: bool = False,
 ) -> None:
-    """
-    Makes a model start every sentence from the mean of the states after `texts`, instead of zeros. This start is fixed,
-    so a sentence still gets the same vectors whatever was read before, alone or in a batch. The start is saved with the
-    weights (`config.settled_start`); `from_pretrained(folder, settled_start=False)` leaves it out.
+    """Makes a model start every sentence from the mean of the states after `texts`, instead of zeros. This start is
+    fixed, so a sentence still gets the same vectors whatever was read before, alone or in a batch. The start is saved
+    with the weights (`config.settled_start`); `from_pretrained(folder, settled_start=False)` leaves it out.
 
     This helps a biLM that was trained like bilm-tf's, which carries the state from sentence to sentence and starts from
     zeros only once: such a biLM predicts the first words after zeros badly. A biLM that was trained with

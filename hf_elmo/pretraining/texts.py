@@ -81,8 +81,7 @@ class _Texts:
 
 
 class TextFiles(_Texts):
-    """
-    The texts of files in any format that [`RowSource`] reads.
+    """The texts of files in any format that [`RowSource`] reads.
 
     In plain text a line is a sentence, except blank lines; with `documents`, the lines between blank lines are a
     document. In other formats a string is a sentence, or with `documents` a document with one sentence per line; a list
@@ -148,8 +147,7 @@ class TextFiles(_Texts):
 
 
 class DatasetTexts(_Texts):
-    """
-    The rows of a `datasets.Dataset`, of a streamed `datasets.IterableDataset`, or of a list of rows.
+    """The rows of a `datasets.Dataset`, of a streamed `datasets.IterableDataset`, or of a list of rows.
 
     Args:
         dataset: its rows are dictionaries; a list may also hold the texts themselves.

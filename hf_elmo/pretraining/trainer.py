@@ -32,7 +32,7 @@ from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals, sentence_batches
 from .texts import DatasetTexts, TextFiles
 
-with extra_needed():
+with extra_needed("train"):
     from accelerate.utils import gather_object
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -49,9 +49,8 @@ DECISIVE_ARGUMENTS = (
 
 @dataclass
 class ElmoPreTrainingArguments(TrainingArguments):
-    """
-    transformers' arguments with the defaults for a new biLM: AdamW at 0.003, with a warm-up over the first 4 % of the
-    steps and a linear decay to zero over the last 60 %. `RECIPES` of `hf_elmo.pretraining.recipe` has the others.
+    """transformers' arguments with the defaults for a new biLM: AdamW at 0.003, with a warm-up over the first 4 % of
+    the steps and a linear decay to zero over the last 60 %. `RECIPES` of `hf_elmo.pretraining.recipe` has the others.
 
     Args:
         loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over
@@ -135,8 +134,7 @@ class AfterStep(TrainerCallback):
 
 
 class ElmoPreTrainer(Trainer):
-    """
-    A `Trainer` for [`ElmoForPreTraining`] that carries the LSTM state from batch to batch and resumes exactly.
+    """A `Trainer` for [`ElmoForPreTraining`] that carries the LSTM state from batch to batch and resumes exactly.
 
     If batches are windows ([`PackedWindows`]), each window starts from the final state of the previous window. A
     checkpoint contains the position in the text and the LSTM state, so a run that was interrupted and resumed makes the
@@ -414,9 +412,8 @@ def last_whole_checkpoint(folder: str | Path) -> Path | None:
 
 
 def mean_rows(parameters: Sequence[nn.Parameter]) -> None:
-    """
-    Replaces gradients by their mean over all processes, as `DistributedDataParallel` does, but sends only the rows that
-    are not zero in one of them: with a sampled softmax, a step has gradients for about 2 % of 800,000 rows.
+    """Replaces gradients by their mean over all processes, as `DistributedDataParallel` does, but sends only the rows
+    that are not zero in one of them: with a sampled softmax, a step has gradients for about 2 % of 800,000 rows.
 
     Args:
         parameters: each `[V, ...]`, all with a gradient, in the same order in every process.

@@ -17,8 +17,7 @@ SPECIAL_WORDS = ("<S>", "</S>", "<UNK>")
 
 
 class Vocabulary:
-    """
-    The words that the language models predict, in the order of the softmax's rows: `<S>`, `</S>`, `<UNK>`, then
+    """The words that the language models predict, in the order of the softmax's rows: `<S>`, `</S>`, `<UNK>`, then
     words by decreasing frequency, as in bilm-tf (the sampled softmax draws earlier rows more often as negatives).
 
     Args:
@@ -84,8 +83,7 @@ def build_vocabulary(
     min_count: int = 1,
     max_words_in_memory: int = 20_000_000,
 ) -> Vocabulary:
-    """
-    Counts words and keeps the most frequent ones, ties in alphabetical order. Words with a line break, which a file
+    """Counts words and keeps the most frequent ones, ties in alphabetical order. Words with a line break, which a file
     with one word a line cannot hold, are left out.
 
     Args:
@@ -116,8 +114,7 @@ def build_vocabulary(
 
 @torch.no_grad()
 def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabulary) -> None:
-    """
-    Gives the softmax of a model another vocabulary, and its embedding, if it embeds the words of this vocabulary.
+    """Gives the softmax of a model another vocabulary, and its embedding, if it embeds the words of this vocabulary.
 
     A word of both vocabularies keeps its weights. A new word was `<UNK>` before: it gets the weights of `<UNK>`, and a
     bias with which `<UNK>` and the new words together are as probable as `<UNK>` was.

@@ -15,7 +15,7 @@ def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
     above 0, and accuracy is the share of texts whose labels are all predicted correctly.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:

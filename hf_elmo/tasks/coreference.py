@@ -57,7 +57,7 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
     Raises:
         ValueError: a line belongs to no document or lacks a column, or a mention only begins or only ends.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from datasets import Dataset
 
     documents: list[dict[str, Any]] = []
@@ -229,7 +229,7 @@ def _b_cubed(key: list[set], response: list[set]) -> tuple[float, float]:
 
 
 def _ceaf(key: list[set], response: list[set]) -> tuple[float, float]:
-    with extra_needed():
+    with extra_needed("train"):
         from scipy.optimize import linear_sum_assignment
 
     similarity = np.array([[2 * len(k & r) / (len(k) + len(r)) for r in response] for k in key])

@@ -151,7 +151,7 @@ def squad_metrics(
     Returns:
         a function from predictions to `exact_match` and `f1`, as fractions; ValueError if a piece has no row.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from torchmetrics.functional.text.squad import squad
 
     require_list(passages, "passages")

@@ -58,7 +58,7 @@ def store_layers(
     Raises:
         ValueError: the biLM is not frozen, a row is padded, or a value does not fit into float16.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from datasets import Array3D, DatasetDict, Sequence, Value
 
     if isinstance(dataset, DatasetDict):

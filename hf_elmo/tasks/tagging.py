@@ -47,7 +47,7 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
     Raises:
         ValueError: a line lacks the word's or the tag's column, or, with a negative `tag`, any of the first line's.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from datasets import Dataset
 
     sentences = list(read_sentences(path, word, tag, encoding))
@@ -76,7 +76,7 @@ def span_metrics(
         id2label: `model.config.id2label`.
         scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` counts like conlleval.
     """
-    with extra_needed():
+    with extra_needed("train"):
         from seqeval import metrics
         from seqeval import scheme as schemes
 
