@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/ as their readers run them: what a block prints stands below it.
+"""README.md, the pages of docs/ and the notebooks as their readers run them: what a block prints stands below it.
 
 The blocks of a page run one after another, in one folder and with one set of names. Python code is followed by a fence
 of what it prints, by none if it prints nothing. A fence `console` holds commands after `$`, and what each prints.
@@ -29,6 +29,7 @@ OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklear
 SLOW = ("guides", "from")  # folders of pages with trainings, exports and pictures, which other tests have in small
 # Trainer prints times, Ray warnings of a machine that is slow at the moment.
 NOISE = re.compile(r"^(\{'train_runtime|(\x1b\[\d+m)?\(raylet\)).*\n", re.MULTILINE)
+DOWNLOADS = ("names", "own_language", "spam")  # notebooks that download data
 
 
 def steps(page: str) -> Iterator[tuple[str, str, str]]:
@@ -80,6 +81,17 @@ def test_what_a_block_prints_stands_below_it(page: Path, small_models: Path, tmp
     names = {"__name__": "page"}
     for kind, code, printed in blocks:
         assert printed_by(kind, code, names) == printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    if path.stem in DOWNLOADS:  # from a folder here
+        monkeypatch.setenv("ELMO_DATA", str(request.getfixturevalue("shared") / "data"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # tests run side by side
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(path.parent)}}).execute()
 
 
 def test_each_public_name_is_in_the_reference() -> None:

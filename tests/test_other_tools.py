@@ -1,24 +1,121 @@
-"""spaCy and scikit-learn, as README has them."""
+"""transformers' pipelines, sentence-transformers, spaCy and scikit-learn on a saved checkpoint."""
 
 import pickle
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from transformers import pipeline
 
 import hf_elmo
-from hf_elmo import ElmoTokenizer
+from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTokenClassificationPipeline
+from hf_elmo import ElmoTokenizer as Tokenizer
+from tests.factories import SENTENCES, save_checkpoint, small_model
 
-from .factories import save_checkpoint, small_model
+NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
+
+
+def classifier(**fields: object) -> torch.nn.Module:
+    return small_model(ElmoForSequenceClassification, **{"id2label": NAMES, **fields})
+
+
+@torch.no_grad()
+def alone(model: torch.nn.Module, *texts: str) -> Any:
+    """The output for one text or pair."""
+    return model(**Tokenizer()(*texts, return_tensors="pt"))
+
+
+def test_feature_extraction(tmp_path: Path) -> None:
+    model = small_model()
+    folder = save_checkpoint(tmp_path, model, Tokenizer())
+    features = pipeline("feature-extraction", model=str(folder))(SENTENCES, batch_size=3)
+    for sentence, found in zip(SENTENCES, features, strict=True):
+        expected, found = alone(model, sentence).last_hidden_state[0], np.array(found)[0]
+        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
+        assert not found[len(expected) :].any()
+
+
+@pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
+def test_text_classification(tmp_path: Path, paired: bool) -> None:
+    model = classifier(classifier_text_pairs=paired)
+    folder = save_checkpoint(tmp_path, model, Tokenizer())
+    texts = [{"text": one, "text_pair": one[::-1]} for one in SENTENCES] if paired else SENTENCES
+    results = pipeline("text-classification", model=str(folder), top_k=None)(texts, batch_size=3)
+    for sentence, result in zip(SENTENCES, results, strict=True):
+        expected = alone(model, sentence, *([sentence[::-1]] if paired else [])).logits[0].softmax(0).tolist()
+        found = {entry["label"]: entry["score"] for entry in result}
+        assert found == pytest.approx(dict(zip(NAMES.values(), expected, strict=True)), abs=1e-5)
+
+
+def test_zero_shot_classification() -> None:
+    model, labels = classifier(classifier_text_pairs=True), ("sport", "weather")
+    classify = pipeline("zero-shot-classification", model=model, tokenizer=Tokenizer())
+    results = classify(SENTENCES, candidate_labels=list(labels), hypothesis_template="It is about {}.")
+    for text, result in zip(SENTENCES, results, strict=True):
+        logits = torch.stack([alone(model, text, f"It is about {label}.").logits[0, 2] for label in labels])
+        expected = dict(zip(labels, logits.softmax(0).tolist(), strict=True))
+        assert dict(zip(result["labels"], result["scores"], strict=True)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path) -> None:
+    transformer = pytest.importorskip("sentence_transformers").SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    # The vectors are those of a model without a head.
+    assert not (save_checkpoint(tmp_path / "classifier", classifier()) / "modules.json").exists()
+    model = small_model()
+    sentences = transformer(str(save_checkpoint(tmp_path / "base", model, Tokenizer())), device="cpu")
+    for sentence, embedding in zip(SENTENCES, sentences.encode(SENTENCES, batch_size=3), strict=True):
+        np.testing.assert_allclose(embedding, alone(model, sentence).pooler_output[0], atol=1e-6)
+    sentences.append(Normalize())
+    sentences.save(str(tmp_path / "unit"))
+    model.save_pretrained(tmp_path / "unit")  # the modules are those of sentence-transformers
+    lengths = np.linalg.norm(transformer(str(tmp_path / "unit"), device="cpu").encode(SENTENCES), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-6)
+
+
+def test_cross_encoder(tmp_path: Path) -> None:
+    cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder
+    model = classifier(classifier_text_pairs=True, id2label={0: "similar"})
+    encoder = cross_encoder(str(save_checkpoint(tmp_path, model, Tokenizer())), device="cpu")
+    expected = [alone(model, SENTENCES[0], text).logits[0, 0].sigmoid().item() for text in SENTENCES[1:]]
+    found = encoder.predict([[SENTENCES[0], text] for text in SENTENCES[1:]])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    ranked = {one["corpus_id"]: one["score"] for one in encoder.rank(SENTENCES[0], SENTENCES[1:])}
+    assert [ranked[place] for place in range(len(expected))] == pytest.approx(expected, abs=1e-6)
+
+
+SPANS = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
+
+
+@pytest.mark.parametrize("strategy", ["simple", "max"])
+@pytest.mark.parametrize("crf", [True, False], ids=["crf", "no crf"])
+def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, strategy: str) -> None:
+    tags = ["O", "B-PER", "I-PER", "E-PER", "S-PER"]
+    fields = {"tagging_crf": crf, "tagging_scheme": "BIOES" if crf else None, "id2label": dict(enumerate(tags))}
+    model = small_model(ElmoForTokenClassification, **fields)
+    sequence = torch.tensor([1, 2, 3, 0, 4, 4])  # of "Anna Maria Smith met Ann Bo"
+    model.classifier.forward = lambda words, *_: 20.0 * torch.nn.functional.one_hot(sequence[None], 5)
+    folder = save_checkpoint(tmp_path, model)
+    how = {"pipeline_class": ElmoTokenClassificationPipeline, "aggregation_strategy": strategy, "ignore_labels": []}
+    tag = pipeline("token-classification", model=model, tokenizer=Tokenizer(), **how)
+    found = tag("Anna Maria Smith met Ann Bo")
+    assert [(span["entity_group"], span["word"]) for span in found] == SPANS
+    for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            pipeline(name, model=str(folder))
+
 
 TEXTS = ["The bank failed. It closed.", "", "A river bank"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return save_checkpoint(tmp_path / "elmo", small_model(), ElmoTokenizer())
+    return save_checkpoint(tmp_path / "elmo", small_model(), Tokenizer())
 
 
 def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:

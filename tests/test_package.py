@@ -1,5 +1,6 @@
-"""The package as a whole: what importing it costs and offers, its registration, its types, and wheels with kernels."""
+"""The package as a whole: what importing it costs and offers, its extras, its types, and wheels with kernels."""
 
+import importlib
 import json
 import platform
 import shutil
@@ -13,6 +14,8 @@ import pytest
 import transformers
 
 import hf_elmo
+import hf_elmo.pretraining.trainer
+from hf_elmo.conversion import export, export_onnx
 from tests.factories import small_config
 from tests.kernels import machine
 
@@ -56,6 +59,29 @@ def test_every_class_is_registered(tmp_path: Path, head: str) -> None:
     model.save_pretrained(tmp_path)
     assert type(model) is type(auto.from_pretrained(tmp_path)) is model_class
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [model_class.__name__]
+
+
+CALLS = {
+    "h5py": ("convert", lambda folder: export(None, folder / "out")),
+    "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
+    "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
+    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
+    "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
+    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
+    "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
+}
+
+
+@pytest.mark.parametrize("module", CALLS)
+def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra, call = CALLS[module]
+    for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("integrations.sklearn", "explore.page", "pretraining.trainer"):  # importing these imports the library
+        monkeypatch.delitem(sys.modules, f"hf_elmo.{name}", raising=False)
+    with pytest.raises(ModuleNotFoundError) as raised:
+        call(tmp_path)
+    assert f'{module} is not installed; this needs the extra {extra}: pip install -e ".[{extra}]"' in str(raised.value)
 
 
 @pytest.mark.slow
