@@ -90,12 +90,6 @@ def test_words_are_those_of_a_call_whatever_the_last_one_asked_for(texts: list[s
         assert tokenizer.split_into_words(texts, pretokenized=True) == [text.split() for text in texts]
 
 
-def test_lists_of_words_are_not_split_further() -> None:
-    texts, kept = ["It isn't.", ["New York", "", "isn't"], (), "x  y"], [["New York", "", "isn't"], [], ["x", "y"]]
-    assert ElmoTokenizer().split_into_words(texts) == [["It", "isn", "'t", "."], *kept]
-    assert ElmoTokenizer().split_into_words(iter(texts), pretokenized=True) == [["It", "isn't."], *kept]
-
-
 def test_threads_split_while_others_truncate() -> None:
     tokenizer = ElmoTokenizer()
     texts = [" ".join(f"It{n}, isn't" for n in range(number % 7)) for number in range(64)]
