@@ -79,23 +79,15 @@ MODELS = {  # of each Auto class, one for each file of code: a model of tests/he
 }
 
 
-def put_into_hub_cache(checkpoint: Path, home: Path, name: str) -> str:
-    """Lays a checkpoint into a cache as huggingface_hub would after downloading it; returns its repository's name."""
-    repository = home / "hub" / f"models--somebody--{name}"
-    snapshot = repository / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(COMMIT)
-    for file in checkpoint.iterdir():
-        shutil.copyfile(file, snapshot / file.name)
-    return f"somebody/{name}"
-
-
 def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
     """Runs the script over the checkpoints in `folder`, whose Auto classes are given, as from the Hub's cache."""
     home = folder / "home"
-    names = {name: put_into_hub_cache(folder / name, home, name) for name in checkpoints}
-    arguments = [(auto, names[name], str(folder / f"{name}-saved")) for name, auto in checkpoints.items()]
+    for name in checkpoints:
+        repository = home / "hub" / f"models--somebody--{name}"
+        shutil.copytree(folder / name, repository / "snapshots" / COMMIT)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(COMMIT)
+    arguments = [(auto, f"somebody/{name}", str(folder / f"{name}-saved")) for name, auto in checkpoints.items()]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "HOME": str(home)}
     environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
