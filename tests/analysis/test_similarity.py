@@ -31,26 +31,19 @@ def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:
     return torch.from_numpy(factories.layers_of(model, tokenizer, [words])[0][:, 1:-1])
 
 
-def cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
-    """(row, place) -> similarity with the query's third word, by the model itself, a sentence at a time."""
-    query = layers_of(model, tokenizer, QUERY)[layer, 2]
-    return {
-        (row, place): torch.cosine_similarity(vector, query, dim=0).item()
-        for row, words in enumerate(CORPUS)
-        if words and words != QUERY and row != 5
-        for place, vector in enumerate(layers_of(model, tokenizer, words)[layer])
-    }
-
-
 @pytest.mark.parametrize("way", ["same word", "any word", "words alone"])
 def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, way, tmp_path):
     any_word = way == "any word"
     if way == "words alone":
         model, tokenizer = word_level(tmp_path, sorted({word for words in CORPUS for word in words}))
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=4, any_word=any_word)
+    query, cosines = layers_of(model, tokenizer, QUERY)[:, None, 2], {}  # of each layer, by row and place
+    for row in (0, 1, 4, 6):  # neither the query, the blank nor the repeated sentence
+        values = torch.cosine_similarity(layers_of(model, tokenizer, CORPUS[row]), query, dim=-1)
+        cosines |= {(row, place): own for place, own in enumerate(values.T.tolist())}
     assert list(found) == [0, 1, 2]
     for layer in found:
-        expected = cosines(model, tokenizer, layer)
+        expected = {key: own[layer] for key, own in cosines.items()}
         if layer == 0:
             first = {CORPUS[row][place]: (row, place) for row, place in reversed(expected)}
             expected = {key: expected[key] for word, key in first.items() if word != "bank"}

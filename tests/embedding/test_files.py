@@ -113,19 +113,17 @@ def test_an_existing_output_is_kept_unless_asked_and_the_input_always(tmp_path, 
     assert len(read("out.npz")) == len(ROWS)
 
 
-PROTEINS = {"sp|P1|A_HUMAN": "MKVLAAGIVG", "蛋白": "ACDEF", "empty": "", "P4": "W"}
-
-
 @pytest.mark.parametrize(("ending", "pooling"), [*zip(ENDINGS, ["none"] * 4, strict=True), (".npz", "mean")])
 def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, ending, pooling):
-    fasta = "".join(f">{name} of a species\n{sequence}\n" for name, sequence in PROTEINS.items())
+    proteins = {"sp|P1|A_HUMAN": "MKVLAAGIVG", "蛋白": "ACDEF", "empty": "", "P4": "W"}
+    fasta = "".join(f">{name} of a species\n{sequence}\n" for name, sequence in proteins.items())
     (tmp_path / "in.fa.gz").write_bytes(gzip.compress(fasta.encode()))
     path = tmp_path / f"out{ending}"
     embed(model, tmp_path / "in.fa.gz", path, layers="sum", pooling=pooling)
     found = arrays_of(path)
-    assert sorted(found) == sorted(PROTEINS)
-    expected = embed(model, [list(sequence) for sequence in PROTEINS.values()], layers="sum", pooling=pooling)
-    close([found[name].reshape(array.shape) for name, array in zip(PROTEINS, expected, strict=True)], expected)
+    assert sorted(found) == sorted(proteins)
+    expected = embed(model, [list(sequence) for sequence in proteins.values()], layers="sum", pooling=pooling)
+    close([found[name].reshape(array.shape) for name, array in zip(proteins, expected, strict=True)], expected)
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def test_boundaries_in_the_text_count_where_the_tokenizer_allows_them(model):
     asked = ElmoTokenizer(word_splitting="whitespace", split_special_tokens=False)
     plain = ElmoTokenizer(word_splitting="whitespace")
     row = "one </S> <S> <pad> two"
-    for tokenizer in (asked, plain):
-        close(embed(model, [row], tokenizer=tokenizer), [expected(model, tokenizer, row)])
-    assert not np.allclose(embed(model, [row], tokenizer=asked)[0], embed(model, [row], tokenizer=plain)[0])
+    found = [embed(model, [row], tokenizer=tokenizer)[0] for tokenizer in (asked, plain)]
+    close(found, [expected(model, tokenizer, row) for tokenizer in (asked, plain)])
+    assert not np.allclose(*found)
 
 
 def test_output_dtype_and_compute_dtype(model):

@@ -20,10 +20,6 @@ def read_back(tokenizer: ElmoTokenizer, batch: dict[str, torch.Tensor], row: int
     return [inputs[0], labels[0], inputs[1], labels[1]]
 
 
-def assert_same(batches: list, others: list) -> None:
-    torch.testing.assert_close(batches, others, rtol=0, atol=0)
-
-
 def make(kind: type, tokenizer: ElmoTokenizer, sort_batches: int = 3, **arguments) -> PackedWindows | PaddedTexts:
     settings = {"seed": 3, "shuffle_block": 4, "batch_size": 2, **arguments}
     data = kind(DatasetTexts(TEXTS), tokenizer, **({"window": 5} if kind is PackedWindows else {}) | settings)
@@ -91,7 +87,7 @@ def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, w
     data.ahead, data.endless, resumed.endless = ahead, world_size > 1, world_size > 1
     take(data, stop)
     resumed.load_state_dict(data.state_dict())
-    assert_same(take(resumed, 9), take(data, 9))
+    torch.testing.assert_close(take(resumed, 9), take(data, 9), rtol=0, atol=0)
 
 
 @KINDS
@@ -104,12 +100,12 @@ def test_a_run_that_counted_nothing_goes_on_in_epochs(tokenizer, kind):
         len(endless)
     expected = [batch for _ in range(3) for batch in counted]
     steps = len(counted) + 2
-    assert_same(list(itertools.islice(endless, steps)), expected[:steps])
+    torch.testing.assert_close(list(itertools.islice(endless, steps)), expected[:steps], rtol=0, atol=0)
     resumed = make(kind, tokenizer)
     resumed.load_state_dict(endless.state_dict())
     epoch = list(resumed)
     assert epoch[:2] == [None, None]
-    assert_same(epoch[2:], expected[steps : 2 * len(counted)])
+    torch.testing.assert_close(epoch[2:], expected[steps : 2 * len(counted)], rtol=0, atol=0)
 
 
 @KINDS
@@ -140,7 +136,7 @@ def test_sentences_without_words_are_no_steps_of_windows(tokenizer):
     without = DatasetTexts([[["the", "cat"]], [["a", "dog"], ["yes"]]])
     how = {"batch_size": 1, "window": 2, "shuffle_block": 0}
     found, expected = (list(one_pass(PackedWindows(source, tokenizer, **how))) for source in (with_blanks, without))
-    assert_same(found, expected)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_processes_take_rows_of_one_length_at_the_same_steps(tokenizer):

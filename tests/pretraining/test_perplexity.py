@@ -1,7 +1,6 @@
 """Perplexity of the language models, against the probabilities of single sentences."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,18 +9,14 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.vocabulary import Vocabulary
-from tests.language_models import TEXTS, small_language_model, small_tokenizer
+from tests.factories import small_model
+from tests.pretraining.conftest import TEXTS
 from tests.reference import sentence_layers
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> ElmoTokenizer:
-    return small_tokenizer(tmp_path)
-
-
-@pytest.fixture
 def model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
-    return small_language_model(tokenizer)
+    return small_model(ElmoForPreTraining, vocab_size=len(tokenizer.vocabulary))
 
 
 @torch.no_grad()
@@ -50,7 +45,7 @@ def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer, words_
     result = perplexity(model, DatasetTexts(TEXTS), tokenizer=tokenizer, words_per_batch=words_per_batch)
     assert (result.forward, result.backward) == pytest.approx(expected, rel=1e-4)
     assert result.mean == pytest.approx(math.sqrt(math.prod(expected)), rel=1e-4)
-    assert (result.words, result.sentences, result.unknown) == (count, 5, 0)
+    assert (result.words, result.sentences, result.unknown) == (count, len(TEXTS), 0)
     assert perplexity(model, DatasetTexts(["the zebra", "cat"]), tokenizer=tokenizer).unknown == 1 / 5
 
 

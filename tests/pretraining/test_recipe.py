@@ -27,8 +27,7 @@ def test_a_new_model_with_the_vocabulary_counted(trained, files):
     folder = trained.folder
     tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
     assert tokenizer.vocabulary[:5] == ["<S>", "</S>", "<UNK>", "the", "a"]
-    assert model.config.vocab_size == len(tokenizer.vocabulary)
-    assert model.config.hidden_dropout == 0.1
+    assert (model.config.vocab_size, model.config.hidden_dropout) == (len(tokenizer.vocabulary), 0.1)
     assert ElmoTokenizer.from_pretrained(folder / "checkpoint-20").vocabulary == tokenizer.vocabulary
     assert list(folder.rglob("training_args.bin")) == []  # it has paths of this machine
     result = perplexity(model, files["held_out"], tokenizer=tokenizer, pretokenized=True)
@@ -64,11 +63,14 @@ def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, 
     torch.testing.assert_close(table, given[rows], rtol=0, atol=0)
 
 
-def test_options_that_cannot_be(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(files["general"].parent)
-    for name, value in {"layout": "lines", "batch_size": 500, "held_out": "general.txt"}.items():
-        with pytest.raises(ValueError, match=name):
-            pretrain(tmp_path / "out", "*.txt", **{**SMALL, name: value})
+def test_options_that_cannot_be_and_held_out_text_that_is_trained_on(files, tmp_path):
+    texts, link = f"{files['general'].parent}/*.txt", tmp_path / "link.txt"
+    link.symlink_to(files["general"])
+    dataset = datasets.Dataset.from_dict({"text": GENERAL})
+    wrong = [{"layout": "lines"}, {"batch_size": 500}, {"held_out": link}, {"held_out": dataset, "texts": dataset}]
+    for changes in wrong:
+        with pytest.raises(ValueError, match=next(iter(changes))):
+            pretrain(tmp_path / "out", **{**SMALL, "texts": texts, **changes})
     assert not (tmp_path / "out").exists()
 
 

@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.pretraining.texts import DatasetTexts, TextFiles, open_texts, require_apart
+from hf_elmo.pretraining.texts import DatasetTexts, TextFiles, open_texts
 from tests.factories import write_lines
 
 SENTENCES = [[["one"]], [["two"]], [["three", "four"]], [["five"]], [["sechs", "süß"]], [["sieben"]], [["acht"]]]
@@ -96,13 +96,3 @@ def test_fingerprints_know_the_ends_of_a_text(tmp_path):
     files = [TextFiles(write_lines(tmp_path / f"{number}.txt", lines)) for number, lines in enumerate(texts)]
     for sources in (files, map(DatasetTexts, texts)):
         assert len({str(source.fingerprint) for source in sources}) == 3
-
-
-def test_held_out_text_must_not_be_trained_on(files):
-    (files / "link.txt").symlink_to(files / "a.txt")
-    require_apart(TextFiles(files / "a.txt"), TextFiles(files / "b.txt"))
-    with pytest.raises(ValueError, match="held_out"):
-        require_apart(TextFiles(f"{files}/[abc].*"), TextFiles(files / "link.txt"))
-    dataset = datasets.Dataset.from_dict({"text": LINES})
-    with pytest.raises(ValueError, match="held_out"):
-        require_apart(DatasetTexts(dataset), DatasetTexts(dataset))
