@@ -35,46 +35,36 @@ def batch(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
 class Slow:
     """One document by loops over all of its spans and pairs, from the weights alone."""
 
-    def __init__(
-        self, model: ElmoForCoreferenceResolution, tokenizer: ElmoTokenizer, number: int, clusters: list
-    ) -> None:
-        self.clusters_of_labels = clusters
-        self.rightly = 0  # antecedents that labels say are right
+    def __init__(self, model: ElmoForCoreferenceResolution, tokenizer: ElmoTokenizer, number: int) -> None:
         self.weights, self.config, self.number = model.classifier.state_dict(), model.config, number
-        document = DOCUMENTS[number]
         vectors, encoded = [], []
-        for sentence in document:  # each alone
+        for sentence in DOCUMENTS[number]:  # each alone
             inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
             words, _ = model.read_words(ElmoInputs(**inputs))
             (text,) = model.classifier.embed(words)
             vectors.append(text[0][0])
             encoded.append(model.classifier.encode(*text)[0])
         self.x, self.h = torch.cat(vectors), torch.cat(encoded)
-        self.sentence = [i for i, sentence in enumerate(document) for _ in sentence]
+        self.sentence = [i for i, sentence in enumerate(DOCUMENTS[number]) for _ in sentence]
         self.speaker = [SPEAKERS[number][i] for i in self.sentence]
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
+        return x @ self.weights[f"{name}.weight"].T + self.weights.get(f"{name}.bias", 0.0)
 
     def span(self, first: int, last: int) -> Tensor:
-        attention = torch.stack([self.linear("span_vectors.attention", self.h[t])[0] for t in range(first, last + 1)])
-        weights = attention.exp() / attention.exp().sum()
-        head = sum(weight * self.x[first + t] for t, weight in enumerate(weights))
+        attention = self.linear("span_vectors.attention", self.h[first : last + 1]).softmax(0)
+        head = (attention * self.x[first : last + 1]).sum(0)
         return torch.cat((self.h[first], self.h[last], head, self.weights["span_vectors.width.weight"][last - first]))
 
     def score(self, name: str, x: Tensor) -> Tensor:
         for layer in ("input", "hidden"):
-            x = self.linear(f"{name}.{layer}", x).clamp(min=0)
+            x = self.linear(f"{name}.{layer}", x).relu()
         return self.linear(f"{name}.output", x)[0]
 
     def mentions(self) -> list[tuple[int, int]]:
         words, width = len(self.sentence), self.config.coreference_max_width
-        spans = [
-            (i, j)
-            for i in range(words)
-            for j in range(i, min(words, i + width))
-            if self.sentence[i] == self.sentence[j]
-        ]
+        spans = [(i, j) for i in range(words) for j in range(i, min(words, i + width))]
+        spans = [(i, j) for i, j in spans if self.sentence[i] == self.sentence[j]]
         spans.sort(key=lambda span: -self.score("mention_scorer", self.span(*span)))
         kept: list[tuple[int, int]] = []
         for i, j in spans:
@@ -101,8 +91,8 @@ class Slow:
         names = ["pair_scorer.span", "pair_scorer.antecedent", "pair_scorer.fine.input", "pair_scorer.features"]
         matrix = torch.cat([self.weights[f"{name}.weight"] for name in names], dim=1)
         x = matrix @ torch.cat((g[i], g[j], g[i] * g[j], self.features(i, j)))
-        x = (x + self.weights["pair_scorer.fine.input.bias"]).clamp(min=0)
-        return self.linear("pair_scorer.fine.output", self.linear("pair_scorer.fine.hidden", x).clamp(min=0))[0]
+        x = (x + self.weights["pair_scorer.fine.input.bias"]).relu()
+        return self.linear("pair_scorer.fine.output", self.linear("pair_scorer.fine.hidden", x).relu())[0]
 
     def run(self) -> dict[int, dict[int, Tensor]]:
         """For each kept span its antecedents' scores."""
@@ -114,33 +104,38 @@ class Slow:
             own = {j: mention[i] + mention[j] + self.linear("pair_scorer.coarse", g[i]) @ g[j] for j in range(i)}
             best = sorted(own, key=lambda j: -own[j])[: self.config.coreference_max_antecedents]
             coarse[i] = {j: own[j] for j in best}
-        for step in range(self.config.coreference_refinements + 1):
-            scores = {i: {j: s + self.pair(g, i, j) for j, s in own.items()} for i, own in coarse.items()}
-            if step == self.config.coreference_refinements:
-                return scores
+        scores = self.with_pairs(coarse, g)
+        for _ in range(self.config.coreference_refinements):
             refined = []
             for i, own in scores.items():
-                total = 1 + sum(s.exp() for s in own.values())
-                expected = g[i] / total + sum(s.exp() / total * g[j] for j, s in own.items())
+                weights = torch.stack([self.x.new_zeros(()), *own.values()]).softmax(
+                    0
+                )  # the span itself has the score 0
+                expected = weights @ torch.stack([g[i], *(g[j] for j in own)])
                 gate = self.linear("gate", torch.cat((g[i], expected))).sigmoid()
                 refined.append(gate * g[i] + (1 - gate) * expected)
             g = refined
-        raise AssertionError
+            scores = self.with_pairs(coarse, g)
+        return scores
 
-    def nll(self, scores: dict[int, dict[int, Tensor]]) -> Tensor:
-        cluster = {span: k for k, own in enumerate(self.clusters_of_labels) for span in own}
-        total = torch.zeros((), dtype=self.x.dtype)
+    def with_pairs(self, coarse: dict, g: list[Tensor]) -> dict[int, dict[int, Tensor]]:
+        return {i: {j: s + self.pair(g, i, j) for j, s in own.items()} for i, own in coarse.items()}
+
+    def nll(self, scores: dict[int, dict[int, Tensor]], clusters: list) -> tuple[Tensor, int]:
+        """The loss, and how many antecedents labels say are right."""
+        cluster = {span: k for k, own in enumerate(clusters) for span in own}
+        total, rightly = self.x.new_zeros(()), 0
         for i, own in scores.items():
             mine = cluster.get(self.kept[i])
             right = [s for j, s in own.items() if mine is not None and cluster.get(self.kept[j]) == mine]
-            self.rightly += len(right)
+            rightly += len(right)
             good = sum(s.exp() for s in right) if right else torch.ones_like(total)
             total -= torch.log(good / (1 + sum(s.exp() for s in own.values())))
         narrow = {(i, j) for i, j in cluster if j - i < self.config.coreference_max_width}
         for span in narrow.union(self.kept):
             score = self.score("mention_scorer", self.span(*span))
-            total -= torch.log(torch.sigmoid(score if span in narrow else -score))
-        return total
+            total -= (score if span in narrow else -score).sigmoid().log()
+        return total, rightly
 
     def clusters(self, scores: dict[int, dict[int, Tensor]]) -> set[frozenset]:
         groups = [{span} for span in self.kept]
@@ -162,7 +157,7 @@ def test_against_a_slow_computation(tokenizer: ElmoTokenizer, batch: dict, head:
     batch["labels"] = CoreferenceCollator(tokenizer)(labels)["labels"]
     output, total, rightly = model(**batch), 0.0, 0
     for row in range(len(DOCUMENTS)):
-        slow = Slow(model, tokenizer, row, clusters[row])
+        slow = Slow(model, tokenizer, row)
         scores = slow.run()
         assert spans[row] == slow.kept
         for i, own in scores.items():
@@ -170,13 +165,11 @@ def test_against_a_slow_computation(tokenizer: ElmoTokenizer, batch: dict, head:
             assert antecedents[antecedents >= 0].tolist() == list(own)
             expected = torch.stack([slow.x.new_zeros(()), *own.values()])
             torch.testing.assert_close(output.antecedent_scores[row, i, : len(own) + 1], expected)
-        found: dict[int, set] = {}
-        for first, last, number in output.clusters[row].tolist():
-            found.setdefault(number, set()).add((first, last))
-        found.pop(-100, None)
-        assert {frozenset(own) for own in found.values()} == slow.clusters(scores)
-        total += slow.nll(scores)
-        rightly += slow.rightly
+        mentions = [own for own in output.clusters[row].tolist() if own[2] >= 0]
+        found = {frozenset((i, j) for i, j, k in mentions if k == number) for _, _, number in mentions}
+        assert found == slow.clusters(scores)
+        nll, right = slow.nll(scores, clusters[row])
+        total, rightly = total + nll, rightly + right
     assert rightly >= 3
     torch.testing.assert_close(output.loss, total / (batch["labels"] >= 0).all(2).sum())
     assert model.train()(**batch).clusters is None
@@ -202,8 +195,7 @@ def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:
     model = make("2017").train()
     row = encode_document(tokenizer, [["He", "slept"]], [])
     batch = CoreferenceCollator(tokenizer)([row, row])
-    output = model(**batch)
-    output.loss.backward()
+    model(**batch).loss.backward()
     for more in ({}, {"num_items_in_batch": 0}):  # the loss is that of one mention
         output = model.eval()(**batch, **more)
         nll = torch.log(1 + output.mention_scores.exp()).sum() - output.antecedent_scores.log_softmax(2)[:, :, 0].sum()

@@ -8,31 +8,12 @@ import pytest
 import torch
 import transformers
 
-from hf_elmo import (
-    ElmoForCoreferenceResolution,
-    ElmoForPreTraining,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-)
+from hf_elmo import ElmoForCoreferenceResolution, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_elmo import compact
 from hf_elmo.modeling_heads_elmo import ElmoInputs
+from tests import heads
 from tests.factories import SENTENCES, small_model
-from tests.heads import (
-    HEADS,
-    NETWORKS,
-    NO_DROPOUT,
-    SECOND,
-    VECTORS,
-    WORDS,
-    batch_of,
-    labels_of,
-    make,
-    stored,
-    tensors_of,
-    without_labels,
-)
+from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, make, stored, tensors_of, without_labels
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 
@@ -47,7 +28,6 @@ def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) 
     others = {name: value for name, value in batch.items() if name not in ("input_ids", "attention_mask")}
     output = model(batch["input_ids"], batch["attention_mask"], **others, head_mask=None, output_attentions=False)
     torch.testing.assert_close(output, model(**batch))
-    assert isinstance(model(**batch, return_dict=False), tuple)
     with pytest.raises(TypeError, match="output_hiden_states"):
         model(**batch, output_hiden_states=True)
 
@@ -90,7 +70,7 @@ def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: st
         single = batch_of(tokenizer, head, side, slice(row, row + 1))
         for name, alone in tensors_of(model(**without_labels(single))).items():
             found = together[name][row]
-            if isinstance(model, (ElmoForTokenClassification, ElmoForPreTraining)):
+            if head in ("crf", "roles", "language models"):  # it is for each position
                 found = found[mask]
             found = found[tuple(slice(size) for size in alone.shape[1:])]
             torch.testing.assert_close(found, alone[0], msg=name)
@@ -105,7 +85,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
         torch.nn.init.constant_(scalars, index + 1.0)
     whole = batch_of(tokenizer, head)
     without_penalty = model(**whole).loss
-    items = (next(iter(labels_of(whole).values())) != -100).sum()  # as Trainer counts
+    items = (next(iter(heads.labels_of(whole).values())) != -100).sum()  # as Trainer counts
     parts = [{name: value[rows] for name, value in whole.items()} for rows in (slice(0, 1), slice(1, 4))]
     model.train()
     losses = [model(**part, num_items_in_batch=items).loss for part in parts]
@@ -119,7 +99,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
 def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, items: int | None) -> None:
     """0 / 0 would turn all weights into NaN."""
     model, batch = make(head, scalar_mix_l2=0.1).train(), batch_of(tokenizer, head)
-    nothing = {name: torch.full_like(labels, -100) for name, labels in labels_of(batch).items()}
+    nothing = {name: torch.full_like(labels, -100) for name, labels in heads.labels_of(batch).items()}
     count = {} if items is None else {"num_items_in_batch": torch.tensor(items)}  # as Trainer counts
     loss = model(**{**batch, **nothing}, **count).loss
     loss.backward()
@@ -172,8 +152,8 @@ def test_stored_layers_are_floats_of_a_frozen_bilm(tokenizer: ElmoTokenizer) -> 
 @pytest.mark.parametrize("given", ["input_ids", "special_tokens_mask", "word_vector_ids"])
 def test_texts_and_pairs_are_not_mistaken_for_each_other(tokenizer: ElmoTokenizer, head: str, given: str) -> None:
     model = make(head, **(VECTORS if given == "word_vector_ids" else {}))
-    tokenizer.words = WORDS
-    for texts in ((SENTENCES,), (SENTENCES, SECOND)):
+    tokenizer.words = heads.WORDS
+    for texts in ((SENTENCES,), (SENTENCES, heads.SECOND)):
         encoded = tokenizer(*texts, padding=True, return_tensors="pt", return_special_tokens_mask=True)
         inputs = {name: encoded[name] for name in ("attention_mask", given)}
         if given != "input_ids":

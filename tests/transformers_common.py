@@ -25,7 +25,6 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-import hf_elmo
 from hf_elmo import ElmoConfig, ElmoTokenizer
 from tests import heads
 from tests.factories import TINY
@@ -93,35 +92,28 @@ LANGUAGE_MODEL = {
     "test_resize_embeddings_untied": "the embedding is of characters",
     "test_retain_grad_hidden_states_attentions": "hidden_states are padded copies, through which no gradient returns",
 }
-ENCODER = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
-FLOW = {"encoder_hidden_size": 7, "elmo_at_output": True, "allow_no_answer": True}
-SPEAKERS = {**ENCODER, "coreference_max_width": 3, "coreference_hidden_size": 9, "coreference_spans_per_word": 0.8}
-SPEAKERS |= {"coreference_speakers": True, "coreference_num_genres": 2}
 SPEAKER_IDS = torch.tensor([0, 1, 1, 2, 1, 0, 0]).expand(BATCH, -1)
-# Of each case: class, fields of the configuration, words ("w") and boundaries, labels that are not the mixin's, what
-# the model reads beside words, and the tests that cannot apply.
+# Of each case: its model in tests/heads.py, labels that are not the mixin's, what the model reads beside words, and the
+# tests that cannot apply.
 LAST = {name: torch.full((BATCH,), WORDS - 2) for name in ("start_positions", "end_positions")}
 CLUSTERS = {"labels": torch.tensor([[0, 0, 0], [2, 2, 0], [3, 4, 0]]).expand(BATCH, -1, -1)}
 NEIGHBORS = {"labels": torch.arange(BATCH * WORDS * 2).view(BATCH, WORDS, 2) % VOCABULARY}
 GENRES = {"speaker_ids": SPEAKER_IDS, "genre_ids": torch.tensor([0, 1, 1])}
+MISMATCHED = {"test_load_with_mismatched_shapes": "vocab_size is of a softmax that a classifier has not"}
 CASES = {
-    "NoHead": ("ElmoModel", {}, {}, {}, {"test_inputs_embeds_matches_input_ids": "the embedding is of characters"}),
-    "Classifier": (
-        "ElmoForSequenceClassification",
-        {},
-        {},
-        {},
-        {"test_load_with_mismatched_shapes": "vocab_size is of a softmax that a classifier has not"},
-    ),
-    "Tagger": ("ElmoForTokenClassification", {**ENCODER, "tagging_crf": True}, {}, {}, {}),
-    "Answers": ("ElmoForQuestionAnswering", FLOW, LAST, {}, {}),
-    "Coreference": ("ElmoForCoreferenceResolution", SPEAKERS, CLUSTERS, GENRES, RESOLVER),
-    "LanguageModels": ("ElmoForPreTraining", {}, NEIGHBORS, {}, LANGUAGE_MODEL),
+    "NoHead": ("no head", {}, {}, {"test_inputs_embeds_matches_input_ids": "the embedding is of characters"}),
+    "Classifier": ("pooled", {}, {}, MISMATCHED),
+    "Tagger": ("crf", {}, {}, {}),
+    "Answers": ("no answer", LAST, {}, {}),
+    "Coreference": ("resolver 2018", CLUSTERS, GENRES, RESOLVER),
+    "LanguageModels": ("language models", NEIGHBORS, {}, LANGUAGE_MODEL),
 }
-for head, (model_class, head_fields) in heads.HEADS.items():  # a new one has the fields and labels of all tests
-    if model_class.__name__ not in [name for name, *_ in CASES.values()]:
+TESTED = {heads.MODELS[head][0] for head, *_ in CASES.values()}
+for head, (model_class, _) in heads.HEADS.items():  # a new one has the labels of all tests
+    if model_class not in TESTED:
         head_labels = heads.labels_of(heads.batch_of(ElmoTokenizer("whitespace"), head, rows=slice(BATCH)))
-        CASES[model_class.__name__] = model_class.__name__, head_fields, head_labels, {}, {}
+        CASES[model_class.__name__] = head, head_labels, {}, {}
+# Words ("w") and boundaries.
 ROWS = {"ElmoForQuestionAnswering": "<w><ww>", "ElmoForCoreferenceResolution": "<wwwww>"}
 
 
@@ -136,7 +128,7 @@ class ModelTester:
 
     def get_config(self) -> ElmoConfig:
         # Unfrozen, because the mixin wants a gradient for every parameter.
-        return ElmoConfig(**{**TINY, "num_labels": 3, **self.fields}, vocab_size=VOCABULARY, freeze_bilm=False)
+        return ElmoConfig(**{**TINY, "vocab_size": VOCABULARY, **self.fields}, freeze_bilm=False)
 
     def prepare_config_and_inputs_for_common(self) -> tuple[ElmoConfig, dict[str, torch.Tensor]]:
         input_ids = torch.full((BATCH, WORDS, 50), 261)
@@ -149,13 +141,15 @@ class ModelTester:
         return self.get_config(), {"input_ids": input_ids, "attention_mask": mask, **self.features}
 
 
-def make_case(class_name: str, fields: dict, labels: dict, features: dict, reasons: dict[str, str]) -> type:
+def make_case(head: str, labels: dict, features: dict, reasons: dict[str, str]) -> type:
+    model_class, fields = heads.MODELS[head]
+
     class Case(load("test_modeling_common").ModelTesterMixin, unittest.TestCase):
         has_attentions = False
-        all_model_classes = (getattr(hf_elmo, class_name),)
+        all_model_classes = (model_class,)
 
         def setUp(self) -> None:
-            self.model_tester = ModelTester(fields, ROWS.get(class_name, ""), features)
+            self.model_tester = ModelTester(fields, ROWS.get(model_class.__name__, ""), features)
 
         def _prepare_for_class(self, inputs: dict, model_class: type, return_labels: bool = False) -> dict:
             inputs = super()._prepare_for_class(inputs, model_class, return_labels)
@@ -224,13 +218,9 @@ for names, class_name in KINDS.items():
     getattr(modeling_auto, names)["elmo"] = class_name
 for case_name, arguments in CASES.items():
     globals()[f"Test{case_name}"] = make_case(*arguments)
-TestTokenizer = must_fail(
-    type(
-        "TestTokenizer", (TokenizerCase, load("test_tokenization_common").TokenizerTesterMixin, unittest.TestCase), {}
-    ),
-    TOKENIZER,
-)
-_backend_mixin = load("test_tokenizers_backend_mixin").TokenizersBackendTesterMixin
-TestTokenizersBackend = must_fail(
-    type("TestTokenizersBackend", (TokenizerCase, _backend_mixin, unittest.TestCase), {}), BACKEND
-)
+for case_name, module, mixin, reasons in (
+    ("TestTokenizer", "test_tokenization_common", "TokenizerTesterMixin", TOKENIZER),
+    ("TestTokenizersBackend", "test_tokenizers_backend_mixin", "TokenizersBackendTesterMixin", BACKEND),
+):
+    bases = TokenizerCase, getattr(load(module), mixin), unittest.TestCase
+    globals()[case_name] = must_fail(type(case_name, bases, {}), reasons)
