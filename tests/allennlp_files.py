@@ -1,8 +1,8 @@
 """Small models in AllenNLP's format, of any architecture, made by the tests that read them."""
 
 import json
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -18,47 +18,42 @@ CHAR_CNN = {
 }
 
 
-def make_options(
-    lstm: dict[str, Any] | None = None, char_cnn: dict[str, Any] | None = None, **top: Any
-) -> dict[str, Any]:
+def make_options(lstm: dict | None = None, char_cnn: dict | None = None, **top: object) -> dict:
     """`LSTM` and `CHAR_CNN` with some entries replaced."""
     return {"lstm": LSTM | (lstm or {}), "char_cnn": CHAR_CNN | (char_cnn or {}), **top}
 
 
-def make_arrays(
-    options: dict[str, Any], rows: int = 261, seed: int = 0, single_cell: bool = False
-) -> dict[str, np.ndarray]:
-    """Random datasets as TensorFlow's training would leave them: no projection where the sizes are equal."""
-    rng = np.random.default_rng(seed)
-    lstm, cnn = options["lstm"], options["char_cnn"]
-    cell, size, dim = lstm["dim"], lstm["projection_dim"], cnn["embedding"]["dim"]
-    filters = sum(number for _, number in cnn["filters"])
+def make_arrays(options: dict, rows: int = 261, seed: int = 0, single_cell: bool = False) -> dict[str, np.ndarray]:
+    """Random datasets as TensorFlow's training would leave them: no projection where the sizes are equal. Without
+    `char_cnn` the model embeds words."""
+    rng, lstm, cnn = np.random.default_rng(seed), options["lstm"], options.get("char_cnn")
+    cell, size = lstm["dim"], lstm["projection_dim"]
 
     def normal(*shape: int) -> np.ndarray:
         # Twice what keeps the size of a product's input, so that gates saturate and both clips take part.
         fan_in = np.prod(shape[:-1])
         return rng.standard_normal(shape).astype(np.float32) * np.float32(2 / np.sqrt(max(fan_in, 4)))
 
-    arrays = {"char_embed": normal(rows, dim)}
-    for i, (width, number) in enumerate(cnn["filters"]):
-        arrays |= {f"CNN/W_cnn_{i}": normal(1, width, dim, number), f"CNN/b_cnn_{i}": normal(number)}
-    for i in range(cnn.get("n_highway") or 0):
-        for gate in ("carry", "transform"):
+    if cnn is None:
+        arrays = {"embedding": normal(options["n_tokens_vocab"], size)}
+    else:
+        dim, filters = cnn["embedding"]["dim"], sum(number for _, number in cnn["filters"])
+        arrays = {"char_embed": normal(rows, dim)}
+        for i, (width, number) in enumerate(cnn["filters"]):
+            arrays |= {f"CNN/W_cnn_{i}": normal(1, width, dim, number), f"CNN/b_cnn_{i}": normal(number)}
+        for i, gate in product(range(cnn.get("n_highway") or 0), ("carry", "transform")):
             arrays |= {f"CNN_high_{i}/W_{gate}": normal(filters, filters), f"CNN_high_{i}/b_{gate}": normal(filters)}
-    if filters != size:
-        arrays |= {"CNN_proj/W_proj": normal(filters, size), "CNN_proj/b_proj": normal(size)}
-    for direction in range(2):
-        for layer in range(lstm.get("n_layers", 1)):
-            path = f"RNN_{direction}/RNN/" + ("LSTMCell" if single_cell else f"MultiRNNCell/Cell{layer}/LSTMCell")
-            arrays |= {f"{path}/W_0": normal(2 * size, 4 * cell), f"{path}/B": normal(4 * cell)}
-            if cell != size:
-                arrays[f"{path}/W_P_0"] = normal(cell, size)
+        if filters != size:
+            arrays |= {"CNN_proj/W_proj": normal(filters, size), "CNN_proj/b_proj": normal(size)}
+    for direction, layer in product(range(2), range(lstm.get("n_layers", 1))):
+        path = f"RNN_{direction}/RNN/" + ("LSTMCell" if single_cell else f"MultiRNNCell/Cell{layer}/LSTMCell")
+        arrays |= {f"{path}/W_0": normal(2 * size, 4 * cell), f"{path}/B": normal(4 * cell)}
+        if cell != size:
+            arrays[f"{path}/W_P_0"] = normal(cell, size)
     return arrays
 
 
-def write_files(
-    folder: Path, options: dict[str, Any] | None = None, arrays: dict[str, np.ndarray] | None = None
-) -> tuple[Path, Path]:
+def write_files(folder: Path, options: dict | None = None, arrays: dict | None = None) -> tuple[Path, Path]:
     """Write both files, by default of random weights; returns their paths."""
     options = options or make_options()
     arrays = arrays or make_arrays(options)
@@ -74,12 +69,8 @@ def write_files(
 WORDS = ["the", "<S>", "cat", "</S>", "<UNK>", "x" * 60, "日本語", "."]
 
 
-def write_words(folder: Path, words: list[str] = WORDS, lstm: dict[str, Any] | None = None) -> tuple[Path, Path]:
+def write_words(folder: Path, lstm: dict | None = None) -> tuple[Path, Path]:
     """A word-level model as bilm-tf dumps it, and its `vocab.txt`; returns the paths of options and weights."""
-    options = make_options(lstm)
-    arrays = {name: array for name, array in make_arrays(options).items() if name.startswith("RNN_")}
-    size = len(words), options["lstm"]["projection_dim"]
-    arrays["embedding"] = np.random.default_rng(1).standard_normal(size).astype(np.float32)
-    files = write_files(folder, {"lstm": options["lstm"], "n_tokens_vocab": len(words)}, arrays)
-    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    files = write_files(folder, {"lstm": LSTM | (lstm or {}), "n_tokens_vocab": len(WORDS)})
+    (folder / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
     return files

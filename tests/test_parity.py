@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -13,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoConfig
 from hf_elmo.conversion import convert, export
+from hf_elmo.conversion.allennlp import read_hdf5
 
 from . import parity
 from .factories import random_model, save_checkpoint
@@ -44,13 +44,10 @@ def test_the_vectors_of_the_original_library(library: str, case: str, tmp_path: 
     np.testing.assert_allclose(np.concatenate(list(layers), axis=1), expected, rtol=0, atol=TOLERANCE)
 
 
-PYTHONS = {"allennlp": "allennlp_python", "simple_elmo": "simple_elmo_python", "elmoformanylangs": "manylangs_python"}
-
-
 @pytest.mark.peer
-@pytest.mark.parametrize("library", PYTHONS)
+@pytest.mark.parametrize("library", ["allennlp", "simple_elmo", "elmoformanylangs"])
 def test_the_library_still_gives_the_stored_vectors(library: str, request, tmp_path: Path) -> None:
-    python = request.getfixturevalue(PYTHONS[library])
+    python = request.getfixturevalue(f"{library.removeprefix('elmofor')}_python")
     source = parity.write_source(library, "published", tmp_path / "source")
     found = np.concatenate(parity.run_peer(python, library, source, parity.SENTENCES), axis=1)
     np.testing.assert_allclose(found, parity.load_stored(library)["published"], rtol=0, atol=TOLERANCE)
@@ -78,11 +75,7 @@ def test_allennlps_own_model_equals_tensorflow(shared: Path, tmp_path: Path) -> 
     sentences = json.loads((fixture / "sentences.json").read_text())
     streams = [[sentence.split() for sentence in stream] for stream in sentences]
     assert [len(stream) for stream in streams] == [10, 10, 10]
-    expected = []
-    for number in range(3):
-        with h5py.File(fixture / f"lm_embeddings_{number}.hdf5") as file:
-            expected.append([np.concatenate(file[str(i)][...], axis=1) for i in range(10)])  # forward; backward
-    state = None
+    expected, state = [read_hdf5(fixture / f"lm_embeddings_{number}.hdf5") for number in range(3)], None
     for i, batch in enumerate(zip(*streams, strict=True)):
         words = tokenizer(list(batch), is_split_into_words=True, padding=True, return_tensors="pt")
         with torch.no_grad():
@@ -90,10 +83,10 @@ def test_allennlps_own_model_equals_tensorflow(shared: Path, tmp_path: Path) -> 
         state = output.state
         for row, sentence in enumerate(batch):
             found = output.hidden_states[-1][row, 1 : len(sentence) + 1].numpy()
-            np.testing.assert_allclose(found, expected[row][i], rtol=0, atol=2e-6)
+            both = np.concatenate(expected[row][str(i)], axis=1)  # forward; backward
+            np.testing.assert_allclose(found, both, rtol=0, atol=2e-6)
     words = (fixture / "vocab_test.txt").read_text(encoding="utf-8").splitlines()
-    with h5py.File(fixture / "elmo_token_embeddings.hdf5") as file:
-        expected = file["embedding"][...]
+    expected = read_hdf5(fixture / "elmo_token_embeddings.hdf5")["embedding"]
     assert len(words) == len(expected) == 458
     with torch.no_grad():
         found = model.char_encoder(torch.tensor(tokenizer.convert_tokens_to_ids(words))).numpy()

@@ -200,9 +200,7 @@ def test_what_does_not_fit(model: ElmoModel, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_an_archive_with_the_tensors_of_allennlp_itself(
-    source: tuple[Path, Path], allennlp_python: str, tmp_path: Path
-) -> None:
+def test_an_archive_with_the_tensors_of_allennlp_itself(source: tuple, allennlp_python: str, tmp_path: Path) -> None:
     """The state dict of AllenNLP's own token embedder, and the vectors that it gives."""
     sentence = SENTENCES[0].split()
     (expected,) = parity.run_peer(allennlp_python, "allennlp_embedder", source[0].parent, [sentence])

@@ -1,5 +1,9 @@
 """Exported graphs, run by torch and by onnxruntime: the model's numbers at every batch and length, padded anywhere."""
 
+import re
+import shlex
+import shutil
+import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +74,9 @@ def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vecto
     model = small_model(ElmoForPreTraining, **sizes, **words, cell_clip=None, proj_clip=None)
     torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
     file = export_onnx(model.bfloat16(), tmp_path / "elmo.onnx")
-    inputs = [
-        {**batch, "input_ids": torch.nn.functional.pad(batch["input_ids"], (0, 1), value=7)}
-        for batch in batches("no head")
-    ]
+    inputs = batches("no head")
+    for batch in inputs:
+        batch["input_ids"] = torch.nn.functional.pad(batch["input_ids"], (0, 1), value=7)
     assert_same_numbers(model.elmo.float(), file, inputs)
     assert [output.name for output in session_of(file).get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
 
@@ -120,12 +123,11 @@ def exported_by_transformers(model: PreTrainedModel, example: dict[str, Tensor])
         return DynamoExporter().export(model, example, config=DynamoConfig(dynamic=True))
 
 
+EXPORTERS = {"language models": exported_by_torch, "pooled": exported_by_transformers}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "export"),
-    [("language models", exported_by_torch), ("pooled", exported_by_transformers)],
-    ids=["torch", "transformers"],
-)
+@pytest.mark.parametrize(("name", "export"), EXPORTERS.items())
 def test_other_exporters(name: str, export: Callable) -> None:
     model, inputs = make(name), batches(name)
     graph = export(exportable(model), inputs[0])
@@ -145,3 +147,22 @@ def test_a_file_that_is_there_stays_and_a_mix_that_depends_on_its_batch_is_refus
     with pytest.raises(ValueError, match="scalar_mix_layer_norm"):
         export_onnx(small_model(scalar_mix_layer_norm=True), tmp_path / "other.onnx")
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.slow
+def test_onnx_runtime_without_pytorch_and_hf_elmo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The production recipe of docs/guides/onnx.md, as it is printed, in an environment that holds nothing else."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs/guides/onnx.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    export, save, install, serve, printed = blocks[:5]
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(export.partition("\n")[0])[2:]) == 0
+    exec(save, {})
+    shutil.copy(root / "constraints.txt", tmp_path)
+    subprocess.run(install, shell=True, check=True)
+    python = tmp_path / "server" / "bin" / "python"
+    done = subprocess.run([python, "-I", "-c", serve], capture_output=True, text=True)
+    assert done.stdout == printed, done.stderr
+    for absent in ("torch", "hf_elmo"):
+        assert subprocess.run([python, "-I", "-c", f"import {absent}"], stderr=subprocess.DEVNULL).returncode == 1

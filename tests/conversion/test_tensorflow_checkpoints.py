@@ -32,20 +32,15 @@ ARCHITECTURES = {
 
 def training_options(name: str) -> dict:
     training = {"bidirectional": True, "n_negative_samples_batch": 5, "dropout": 0.1, "batch_size": 3}
-    options = make_options(**ARCHITECTURES[name], **training, n_tokens_vocab=len(WORDS))
-    options["char_cnn"] = {**options["char_cnn"], "n_characters": 261}  # what bilm-tf trains with
+    training |= {"char_cnn": {"n_characters": 261}, "n_tokens_vocab": len(WORDS)}  # 261: what bilm-tf trains with
+    options = make_options(**ARCHITECTURES[name], **training)
     if "share_embedding_softmax" in options:
         del options["char_cnn"]
     return options
 
 
 def arrays_of(options: dict) -> dict[str, np.ndarray]:
-    arrays = make_arrays(make_options() | options, single_cell=options["lstm"]["n_layers"] == 1)
-    if "char_cnn" in options:
-        return arrays
-    shape = len(WORDS), options["lstm"]["projection_dim"]
-    embedding = np.random.default_rng(5).normal(size=shape).astype(np.float32)
-    return {"embedding": embedding, **{name: array for name, array in arrays.items() if name.startswith("RNN_")}}
+    return make_arrays(options, single_cell=options["lstm"]["n_layers"] == 1)
 
 
 def rename(arrays: dict[str, np.ndarray], scope: str, names: list[tuple[str, str]]) -> dict[str, np.ndarray]:
@@ -126,9 +121,8 @@ def test_the_latest_checkpoint_of_a_folder(tmp_path: Path) -> None:
     assert find_checkpoint(folder) == folder / "model.ckpt-70"
     (folder / "model.ckpt-7.index").touch()
     assert find_checkpoint(folder) is None
-    (folder / "checkpoint").write_text(
-        'model_checkpoint_path: "/somewhere/else/model.ckpt-7"\nall_model_checkpoint_paths: "model.ckpt-70"\n'
-    )
+    lines = ['model_checkpoint_path: "/somewhere/else/model.ckpt-7"', 'all_model_checkpoint_paths: "model.ckpt-70"']
+    write_lines(folder / "checkpoint", lines)
     assert find_checkpoint(folder) == folder / "model.ckpt-7"
     with pytest.raises(FileNotFoundError, match="checkpoint"):
         read_bilm_tf(tmp_path)
@@ -146,11 +140,9 @@ def hub_variables(scope: str = "module/") -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("scope", ["module/", ""])
 def test_the_tensors_of_a_module(scope: str, tmp_path: Path) -> None:
-    write_lines(tmp_path / "module" / "saved_model.pb", [])
-    write_checkpoint(
-        tmp_path / "module" / "variables" / "variables", hub_variables(scope) | {"global_step": np.int64(7)}
-    )
-    require_module(ElmoModel.from_pretrained(convert(tmp_path / "module", tmp_path / "out")), tmp_path)
+    module = write_lines(tmp_path / "module" / "saved_model.pb", []).parent
+    write_checkpoint(module / "variables" / "variables", hub_variables(scope) | {"global_step": np.int64(7)})
+    require_module(ElmoModel.from_pretrained(convert(module, tmp_path / "out")), tmp_path)
 
 
 def require_module(found: ElmoModel, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import json
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,26 +18,24 @@ from ..manylangs_files import make_settings, write_model
 FOLDER = Path(__file__).parent
 # Four batches of three.
 SENTENCES = [
-    sentence.split()
-    for sentence in (
-        "The cat sat on the mat .",
-        "naïve façade Ångström ﬁne № ™ ½ ſ ẞ İstanbul ı",
-        "a",
-        "e\u0301 Z\u0351\u036b\u0343\u034fA\u0334L\u0323GO \u200d \u200b \ufeff",
-        "日本語 한국어 ไทยไม่มีช่องว่าง שלום مرحبا \u202eright-to-left\u202c",
-        "😀 👩\u200d👩\u200d👧 🏳\ufe0f\u200d🌈 𝔐𝔞𝔱𝔥 𐍈 \U0010ffff \ufffd \ufdd0",
-        "He sat on the river bank and watched the bank of the other side for a long , long time .",
-        " ".join(["x" * length for length in (47, 48, 49, 500)] + ["é" * 24, "é" * 25, "a" + "日" * 16]),
-        ". . . .",
-        "<s> </s> <UNK> <unk> <pad> &amp; \\n ' \" --",
-        "a\x01\x02 \x7f tab\u00a0nbsp\u2003em",
-        "It didn 't rain in Spain",
-    )
+    "The cat sat on the mat .",
+    "naïve façade Ångström ﬁne № ™ ½ ſ ẞ İstanbul ı",
+    "a",
+    "e\u0301 Z\u0351\u036b\u0343\u034fA\u0334L\u0323GO \u200d \u200b \ufeff",
+    "日本語 한국어 ไทยไม่มีช่องว่าง שלום مرحبا \u202eright-to-left\u202c",
+    "😀 👩\u200d👩\u200d👧 🏳\ufe0f\u200d🌈 𝔐𝔞𝔱𝔥 𐍈 \U0010ffff \ufffd \ufdd0",
+    "He sat on the river bank and watched the bank of the other side for a long , long time .",
+    " ".join(["x" * length for length in (47, 48, 49, 500)] + ["é" * 24, "é" * 25, "a" + "日" * 16]),
+    ". . . .",
+    "<s> </s> <UNK> <unk> <pad> &amp; \\n ' \" --",
+    "a\x01\x02 \x7f tab\u00a0nbsp\u2003em",
+    "It didn 't rain in Spain",
 ]
+SENTENCES = [sentence.split() for sentence in SENTENCES]
 BATCH = 3
 DEEP = {"lstm": {"n_layers": 3, "cell_clip": 1.5}, "char_cnn": {"n_highway": 1, "activation": "tanh"}}
 PLAIN = {"lstm": {"projection_dim": 17, "dim": 17, "proj_clip": None}, "char_cnn": {"n_highway": None}}
-MANYLANGS: dict[str, dict[str, Any]] = {
+MANYLANGS = {
     "published": {},
     "characters": {"embedder": {"word_dim": 0, "activation": "tanh", "n_highway": 1}, "encoder": {"n_layers": 3}},
     "words": {"embedder": {"char_dim": 0}},
@@ -47,7 +44,7 @@ MANYLANGS: dict[str, dict[str, Any]] = {
     "no clips": {"encoder": {"cell_clip": 0, "proj_clip": 0, "dim": 7, "n_layers": 1}},
 }
 # Of each library (as tests/parity/peers.py names it) the architectures.
-CASES: dict[str, dict[str, dict[str, Any]]] = {
+CASES = {
     "allennlp": {"published": {}, "deep": DEEP},
     "allennlp-carried": {"published": {}},
     "simple_elmo": {"published": {}, "deep": DEEP, "no projections": PLAIN},
@@ -64,14 +61,12 @@ def write_source(library: str, case: str, folder: Path) -> Path:
     return weights.rename(folder / "model.hdf5").parent if library == "simple_elmo" else folder
 
 
-def run_peer(
-    python: str, library: str, model: Path, sentences: list[list[str]], batch: int = BATCH
-) -> list[np.ndarray]:
+def run_peer(python: str, library: str, model: Path, sentences: list[list[str]]) -> list[np.ndarray]:
     """Of each sentence the layers `[layers + 1, words, 2P]` by the library itself, in a process of its own."""
     with tempfile.TemporaryDirectory() as name:
         texts, saved = Path(name, "sentences.json"), Path(name, "layers.npz")
         texts.write_text(json.dumps(sentences))
-        command = [python, FOLDER / "peers.py", library, model, texts, str(batch), saved]
+        command = [python, FOLDER / "peers.py", library, model, texts, str(BATCH), saved]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{library} failed:\n{done.stderr}")

@@ -192,9 +192,8 @@ def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: P
     """The spans of the labels, cut out of the passages, are the answers, also in pieces and without an answer. The only
     exception ends inside a word: of "Father Julius Nieuwl", two of three words are right."""
     articles = json.loads((shared / "data" / "squad" / name).read_text(encoding="utf-8"))["data"]
-    rows = [
-        (asked, passage["context"]) for one in articles for passage in one["paragraphs"] for asked in passage["qas"]
-    ]
+    paragraphs = [passage for one in articles for passage in one["paragraphs"]]
+    rows = [(asked, passage["context"]) for passage in paragraphs for asked in passage["qas"]]
     answers = [{key: [own[key] for own in asked["answers"]] for key in ("text", "answer_start")} for asked, _ in rows]
     passages, asked = [passage for _, passage in rows], [asked["question"] for asked, _ in rows]
     for max_length, stride in ((384, 128), (90, 40)):
