@@ -59,13 +59,8 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
 
 
 def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
-    """Draw the result of [`word_plane`]: a marker and a label for each word. Each sentence has its color and marker.
-    Words that occur more than once are bold.
-
-    Args:
-        plane: the result to draw.
-        axes: where to draw; by default the axes of a new figure (`axes.figure`).
-    """
+    """Draw the result of [`word_plane`] on `axes`, by default those of a new figure (`axes.figure`): a marker and a
+    label for each word. Each sentence has its color and marker. Words that occur more than once are bold."""
     with extra_needed("plot"):
         from adjustText import adjust_text
 

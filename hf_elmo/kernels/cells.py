@@ -18,16 +18,9 @@ CELLS_PER_THREAD = 8192  # with fewer cells, waking a thread takes more time tha
 def forward_cell(
     gates: Tensor, before: Tensor, before_clip: float | None, cell_clip: float | None, cells: Tensor, hidden: Tensor
 ) -> None:
-    """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`.
-
-    Args:
-        gates: `[B, 4C]`.
-        before: `[B, C]`, the cells of the previous step; may be `cells` itself.
-        before_clip: the bound on `before`, or `None`.
-        cell_clip: the bound on the new cells, or `None`.
-        cells: `[B, C]`, written.
-        hidden: `[B, C]`, written, in the type of `gates`.
-    """
+    """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`, of gates
+    `[B, 4C]`. `before`, the cells of the previous step, may be `cells` itself. `cells` and `hidden`, `[B, C]`, are
+    written, `hidden` in the type of `gates`. A bound of `None` is no bound."""
     _run("forward", before_clip, cell_clip, gates=gates, before=before, cells=cells, hidden=hidden)
 
 

@@ -162,8 +162,9 @@ def pretrain(
     reading |= {"column": text_column, "encoding": encoding}
     source = open_texts(texts, **reading)
     evaluated = None if held_out is None else open_texts(held_out, **reading)
-    require_apart(source, evaluated)
-    if adapting and evaluated is None:
+    if evaluated is not None:
+        require_apart(source, evaluated)
+    elif adapting:
         if not source.countable:
             raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
         source, evaluated = source.share(held_out=False), source.share(held_out=True)

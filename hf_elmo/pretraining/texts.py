@@ -220,10 +220,8 @@ def open_texts(
     return TextFiles(texts, tokenizer, documents, column, encoding)
 
 
-def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
+def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts) -> None:
     """Raises ValueError if a file or the dataset of `held_out` is also in `texts`, which would then be trained on."""
-    if held_out is None:
-        return
     both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
     if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
         raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts and in held_out: remove it from one")
