@@ -93,22 +93,17 @@ def test_bf16_is_off_on_a_cpu_without_instructions_for_it(tokenizer, tmp_path, m
 
 
 @pytest.mark.parametrize("begins_with", ["last", "nothing", "zeros", "settled"])
-def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, begins_with):
+def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, begins_with):
     """Windows carry it, except where a sentence begins; padded texts have none; a settled start learns."""
     how = {"padded": begins_with == "nothing", "reset_state": begins_with != "last", "learning_rate": 1e-9}
     trainer = make_trainer(tokenizer, tmp_path / "out", save_strategy="no", **how)
     if begins_with == "settled":
         settle(trainer.model, ["The cat sat ."], tokenizer=tokenizer)
     starts = [part.detach().clone() for part in trainer.model.elmo.bilm.initial_state(1, trainer.model.lm_head.weight)]
-    seen, begun, forward = [], 0, ElmoForPreTraining.forward
-
-    def record(self, *args, **kwargs):
-        """Appends what is read, the state that the model is given and the state that it gives back."""
-        output = forward(self, *args, **{**kwargs, "use_cache": True})
-        seen.append((kwargs["input_ids"], kwargs.get("state"), output.state))
-        return output
-
-    monkeypatch.setattr(ElmoForPreTraining, "forward", record)
+    seen, begun = [], 0  # what is read, the state that the model is given and the state that it gives back
+    trainer.model.register_forward_hook(
+        lambda model, _, how, output: seen.append((how["input_ids"], how.get("state"), output.state)), with_kwargs=True
+    )
     trainer.train()
     assert seen[0][1] is None
     for (_, _, before), (characters, given, _) in itertools.pairwise(seen):

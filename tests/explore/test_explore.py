@@ -1,0 +1,153 @@
+"""The page of `hf-elmo explore`: what is drawn and written in its views, what is on it, and that it is served."""
+
+import importlib
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import urllib.request
+import xml.etree.ElementTree as ElementTree
+from html import escape, unescape
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from hf_elmo import ElmoForPreTraining
+from hf_elmo.analysis.plots import plot_word_plane
+from hf_elmo.analysis.scoring import substitutes
+from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors
+from hf_elmo.explore import INK, Explorer, picture
+from tests.factories import save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
+
+SERVE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process may inherit that it is ignored
+from hf_elmo_cli import main
+sys.exit(main(["explore"]))
+"""
+
+
+@pytest.fixture
+def page() -> ModuleType:
+    pytest.importorskip("gradio")
+    return importlib.import_module("hf_elmo.explore.page")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small_checkpoint(tmp_path / "model")
+
+
+@pytest.fixture
+def language_model(tmp_path: Path) -> Path:
+    file = write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "the", "bank", "<b>river</b>", "of"])
+    model, tokenizer = small_model(ElmoForPreTraining, vocab_size=7), whitespace_tokenizer(vocab_file=str(file))
+    return save_checkpoint(tmp_path / "lm", model, tokenizer)
+
+
+def cells(table: str) -> list[list[str]]:
+    rows = re.findall(r"<tr>(.*?)</tr>", table)
+    return [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows]
+
+
+def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> None:
+    explorer, corpus = Explorer(folder), "The bank failed .\n\nA bank of sand & <i>\nnothing"
+    found = explorer.neighbors("the old bank", " bank ", corpus, 2)
+    expected = nearest_neighbors(explorer.model, "the old bank", "bank", corpus.splitlines(), top=2)
+    assert "<i>" not in found  # a word is text, not HTML
+    for row, place in zip(cells(found), [*expected[1], *expected[2]], strict=True):
+        before, after = map(escape, place.context())
+        assert row == [f"{place.similarity:.2f}", before, place.word, after, f"line {place.row + 1}"]
+    for place in expected[0]:
+        assert f"{place.similarity:.2f}" in found
+    assert "no other sentence" in explorer.neighbors("the old bank", "bank", "nothing\n")
+    file = Explorer(folder, write_lines(tmp_path / "corpus.txt", ["a", "On the Bank of it"]))
+    for row in cells(file.neighbors("the old bank", "bank")):
+        assert row[1:] == ["On the", "Bank", "of it", "line 2"]
+
+
+def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
+    explorer = Explorer(language_model)
+    found = explorer.substitutes("the old bank", "old", 3)
+    (expected,) = substitutes(explorer.model, "the old bank", "old", top=3)
+    words = [unescape(row[0]) for row in cells(found)]
+    assert words == [word for word, _ in (*expected.candidates, *expected.forward, *expected.backward)]
+
+
+@pytest.mark.slow
+def test_similarities_and_plane_are_pictures(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    explorer = Explorer(folder)
+    found = explorer.similarities("the bank", "bank", "a bank", " bank ")
+    assert ">1.00<" in found
+    assert found.count("<svg") == 2  # wide and narrow
+    assert INK not in found  # the page's own color
+    sentences = "the old bank\n\na bank\n<i> bank &"
+    found = explorer.plane(sentences, layer=1)
+    assert found.count(">bank<") == 6
+    assert "<i>" not in found
+    uses = explorer.plane(sentences, " bank ", 1)
+    assert (uses.count(">bank<"), uses.count(">old bank<"), uses.count("<svg")) == (0, 2, 4)
+
+
+@pytest.mark.slow
+def test_any_word_is_drawn_as_it_is() -> None:
+    pytest.importorskip("matplotlib")
+    words = ["<script>", '"&"', "$x$ $\\frac$", "서울", "_under", "مدينة"]
+    points = np.random.default_rng(0).normal(size=(6, 2))
+    html = picture(plot_word_plane, WordPlane([words], [words], [points], (0.75, 0.25), 2))
+    for svg in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
+        drawn = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        assert set(words) <= {"".join(element.itertext()) for element in drawn}
+
+
+def labels(blocks: object) -> list[str]:
+    return [part["props"].get("label") for part in blocks.config["components"]]
+
+
+def test_what_is_on_the_page(page: ModuleType, folder: Path, language_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("a b\n")
+    with_softmax = page.make_page(Explorer(language_model))
+    without = page.make_page(Explorer(folder, tmp_path / "corpus.txt"))
+    for one in (with_softmax, without):
+        assert {"Similarity", "Neighbors", "Plane", "first sentence", "word of the second"} <= set(labels(one))
+    for label in ("Substitutes", "corpus, a sentence a line"):
+        assert (label in labels(with_softmax), label in labels(without)) == (True, False)
+    layers = [part["props"]["choices"] for part in without.config["components"] if part["type"] == "radio"]
+    assert [[value for _, value in choices] for choices in layers] == [[0, 1, 2]]
+    (neighbors,) = {block.fn for block in without.fns.values() if getattr(block.fn, "__name__", "") == "neighbors"}
+    assert "<p>word &#x27;x&#x27; does not occur" in neighbors("a <i>b</i>", "x", "a b")
+
+
+def test_the_examples_fit_the_model_that_ships(page: ModuleType) -> None:
+    explorer = Explorer()
+    assert not any("http" in sheet for sheet in page.launch_settings()["theme"]._stylesheets)  # nothing from elsewhere
+    assert explorer.substitutes("He sat on the bank of the river .", "bank").count("<tr>") == 30
+    split = explorer.reading["tokenizer"].split_into_words
+    assert all(word in split([text])[0] for one in page.EXAMPLES for text, word in (one[:2], one[2:]))
+    assert all(len(words) > 3 for words in split(page.CORPUS.splitlines()))
+
+
+@pytest.mark.slow
+def test_it_is_served_until_ctrl_c(page: ModuleType, tmp_path: Path) -> None:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(tmp_path), "no_proxy": "127.0.0.1"}
+    with (tmp_path / "errors").open("w") as errors:  # a pipe that nobody reads is full after 64 KiB
+        arguments = {"stdout": subprocess.PIPE, "stderr": errors, "text": True, "env": environment}
+        with subprocess.Popen([sys.executable, "-c", SERVE], **arguments) as process:
+            url = process.stdout.readline().partition(": Ctrl-C")[0]
+            assert b"ELMo" in urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60).read()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+
+
+def test_the_space_is_the_page_of_the_model_that_its_variable_names(page: ModuleType, folder: Path, monkeypatch):
+    space = Path(__file__).parent.parent.parent / "examples" / "space"
+    monkeypatch.setenv("ELMO_MODEL", str(folder))
+    assert "Substitutes" not in labels(runpy.run_path(str(space / "app.py"))["page"])
+    assert "\nsdk: gradio\napp_file: app.py\n" in (space / "README.md").read_text(encoding="utf-8")
