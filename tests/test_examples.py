@@ -57,18 +57,14 @@ def folder(tmp_path: Path) -> str:
     return str(save_checkpoint(tmp_path / "model", small_language_model(tokenizer), tokenizer))
 
 
-GLOVE_ROWS = ["GloVe", "GloVe + ELMo"]
+ON_GLOVE = ["sst5", "entailment", "semantic_roles", "coreference", "question_answering"]
 CLASSIFIERS = [BAG, *(row for pair in PAIRS for row in pair)]
 SCRIPTS = {
     "ag_news.run --texts titles": CLASSIFIERS,
     "question_types.run": CLASSIFIERS,
     "sms_spam.run": [BAG, "textbook", "improved", "improved, biLM trained"],
-    "sst5.run": GLOVE_ROWS,
-    "entailment.run": GLOVE_ROWS,
     "tagging.run --tasks uner_ewt": ["GloVe", "GloVe + characters", "GloVe + ELMo"],
-    "semantic_roles.run": GLOVE_ROWS,
-    "coreference.run": GLOVE_ROWS,
-    "question_answering.run": GLOVE_ROWS,
+    **{f"{name}.run": ["GloVe", "GloVe + ELMo"] for name in ON_GLOVE},
     "korean.sentiment --sizes 20": [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN],
 }
 

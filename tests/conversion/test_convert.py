@@ -36,19 +36,6 @@ def source(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def simple_elmo(tmp_path: Path) -> Path:
-    """A folder as simple_elmo and NLPL share models, with a checkpoint of TensorFlow, and with what macOS adds."""
-    folder = tmp_path / "packed" / "model"
-    _, weights = write_files(folder)
-    weights.rename(weights.with_name("model.hdf5"))
-    for name in ("model.ckpt-7.index", "checkpoint", "._model.hdf5", "._options.json", ".DS_Store", "._vocab.txt"):
-        write_lines(folder / name, ["{}"])
-    for name in ("._model.hdf5", "options.json", "model.hdf5"):
-        write_lines(folder.parent / "__MACOSX" / "model" / name, ["{}"])
-    return write_lines(folder / "vocab.txt", WORDS).parent
-
-
-@pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "results" / "elmo-test"
 
@@ -124,11 +111,18 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("weights", "splitting"), [("elmo_2x_weights.hdf5", "lm1b"), ("model.hdf5", "whitespace")])
-def test_a_folder_and_its_archives(simple_elmo: Path, tmp_path: Path, capsys, weights: str, splitting: str) -> None:
-    paths = [simple_elmo / "options.json", (simple_elmo / "model.hdf5").rename(simple_elmo / weights)]
-    expected = load(*paths).state_dict()
-    sources = [simple_elmo, Path(shutil.make_archive(str(tmp_path / "x"), "zip", simple_elmo))]
-    sources.append(Path(shutil.make_archive(str(tmp_path / "x"), "gztar", simple_elmo.parent)))
+def test_a_folder_and_its_archives(tmp_path: Path, capsys, weights: str, splitting: str) -> None:
+    """As simple_elmo and NLPL share models, with a checkpoint of TensorFlow, and with what macOS adds."""
+    folder = tmp_path / "packed" / "model"
+    options, arrays = write_files(folder)
+    paths = [options, arrays.rename(folder / weights)]
+    expected, vocabulary = load(*paths).state_dict(), write_lines(folder / "vocab.txt", WORDS)
+    for name in ("model.ckpt-7.index", "checkpoint", "._model.hdf5", "._options.json", ".DS_Store", "._vocab.txt"):
+        write_lines(folder / name, ["{}"])
+    for name in ("._model.hdf5", "options.json", "model.hdf5"):
+        write_lines(folder.parent / "__MACOSX" / "model" / name, ["{}"])
+    sources = [folder, Path(shutil.make_archive(str(tmp_path / "x"), "zip", folder))]
+    sources.append(Path(shutil.make_archive(str(tmp_path / "x"), "gztar", folder.parent)))
     for number, given in enumerate([*([source] for source in sources), paths]):
         out = tmp_path / str(number)
         assert main(["convert", *map(str, given), str(out)]) == 0
@@ -137,7 +131,7 @@ def test_a_folder_and_its_archives(simple_elmo: Path, tmp_path: Path, capsys, we
         tokenizer = ElmoTokenizer.from_pretrained(out)
         assert (tokenizer.word_splitting, tokenizer.vocabulary) == (splitting, None)  # it has no softmax
         assert (out / "softmax_vocab.txt").read_text(encoding="utf-8").split() == WORDS
-        files = [*(given if given[0] in sources[1:] else []), *paths, simple_elmo / "vocab.txt"]
+        files = [*(given if given[0] in sources[1:] else []), *paths, vocabulary]
         digests = [{"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()} for file in files]
         assert json.loads((out / "conversion.json").read_text())["sources"] == digests
 

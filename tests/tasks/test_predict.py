@@ -15,7 +15,7 @@ from hf_elmo import ElmoTokenizer, answer, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo_cli import main
 from tests import heads
-from tests.factories import SENTENCES, save_checkpoint, small_checkpoint, small_model, write_lines
+from tests.factories import SENTENCES, small_checkpoint, small_model, write_lines
 
 NAMES = {0: "O", 1: "B-x", 2: "I-x"}
 TEXTS = [*SENTENCES, "a", "one more , and the last"]
@@ -29,17 +29,21 @@ NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probab
 # The class and the fields of each kind of model, rows that it reads, and a row with a blank text and its record.
 CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
 READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
-ROLES = [(text, len(text.split()) // 2) for text in TEXTS]
-SEVERAL, NUMBERS = {"problem_type": "multi_label_classification"}, {"problem_type": "regression"}
 HEADS = {
     "classes": (CLASSIFIER, {}, TEXTS, "", NO_LABEL),
-    "several": (CLASSIFIER, SEVERAL, TEXTS, " ", {"labels": [], "probabilities": NOTHING}),
-    "numbers": (CLASSIFIER, NUMBERS, TEXTS, [], {"values": [None] * 3}),
+    "several": (
+        CLASSIFIER,
+        {"problem_type": "multi_label_classification"},
+        TEXTS,
+        " ",
+        {"labels": [], "probabilities": NOTHING},
+    ),
+    "numbers": (CLASSIFIER, {"problem_type": "regression"}, TEXTS, [], {"values": [None] * 3}),
     "esim": (CLASSIFIER, heads.CLASSIFIERS["esim"], PAIRS, ("a", ""), NO_LABEL),
     "pairs": (CLASSIFIER, heads.PAIRS, PAIRS, ("", "a"), NO_LABEL),
     "tags": (TAGGER, {}, TEXTS, "", NO_TAGS),
     "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
-    "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, ROLES),
+    "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, [(text, len(text.split()) // 2) for text in TEXTS]),
     "answers": (READER, {"encoder_hidden_size": 6, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
     "clusters": (RESOLVER, heads.RESOLVER, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
@@ -48,8 +52,7 @@ approximately = functools.partial(pytest.approx, abs=1e-5)
 
 def checkpoint(folder: Path, head: str = "classes", **changes: object) -> Path:
     model_class, fields, *_ = HEADS[head]
-    labels = {"id2label": NAMES, "label2id": {name: i for i, name in NAMES.items()}}
-    return small_checkpoint(folder, model_class, **{**labels, **fields, **changes})
+    return small_checkpoint(folder, model_class, **{"id2label": NAMES, **fields, **changes})
 
 
 def expected_record(head: str, model: torch.nn.Module, tokenizer: ElmoTokenizer, row: object) -> dict:
@@ -143,8 +146,7 @@ def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch)
 
 
 def test_models_without_a_head_or_with_another_one(tmp_path: Path) -> None:
-    language_model = small_model(hf_elmo.ElmoForPreTraining, vocab_size=7)
-    for model in (path(), save_checkpoint(tmp_path / "lm", language_model), language_model):
+    for model in (path(), small_model(hf_elmo.ElmoForPreTraining, vocab_size=7)):
         with pytest.raises(ValueError, match=r"ElmoForPreTraining.*head"):
             predict(model, ["a"])
     for function in (resolve, functools.partial(answer, passage="a")):

@@ -135,37 +135,31 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
 
 ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
 ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
-ROLE_IDS = dict(enumerate(ROLE_TAGS))
-
-
-def tags(short: str) -> list[str]:
-    """The tags of a line, in which `.` stands for O."""
-    return ["O" if tag == "." else tag for tag in short.split()]
 
 
 @pytest.mark.parametrize(
-    ("short", "expected"),
+    ("tags", "expected"),
     [
-        ("B-ARG1 I-ARG1 B-V . B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
+        ("B-ARG1 I-ARG1 B-V O B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
         ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
-        ("B-C-ARG1 . B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
-        ("I-ARG0 I-ARG1 I-ARG1 . I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
+        ("B-C-ARG1 O B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
+        ("I-ARG0 I-ARG1 I-ARG1 O I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
     ],
 )
-def test_arguments_are_spans_with_their_continuations(short: str, expected: list) -> None:
-    assert hf_elmo.arguments_of(tags(short)) == expected
+def test_arguments_are_spans_with_their_continuations(tags: str, expected: list) -> None:
+    assert hf_elmo.arguments_of(tags.split()) == expected
 
 
 # True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
 CASES = {
     "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
-    "the verb does not count": ("B-ARG0 B-V .", "B-ARG0 . B-V", (1, 0, 0)),
-    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V .", (0, 1, 1)),
+    "the verb does not count": ("B-ARG0 B-V O", "B-ARG0 O B-V", (1, 0, 0)),
+    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V O", (0, 1, 1)),
     "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
-    "a continuation of nothing": ("B-V . B-ARG1", "B-V . B-C-ARG1", (1, 0, 0)),
+    "a continuation of nothing": ("B-V O B-ARG1", "B-V O B-C-ARG1", (1, 0, 0)),
     "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
-    "nothing found": ("B-ARG0 B-V", ". .", (0, 0, 1)),
-    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 .", "B-ARG0 B-ARG1 B-V B-ARG1 .", (1, 2, 1)),
+    "nothing found": ("B-ARG0 B-V", "O O", (0, 0, 1)),
+    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 O", "B-ARG0 B-ARG1 B-V B-ARG1 O", (1, 2, 1)),
 }
 
 
@@ -174,12 +168,12 @@ def test_counts_are_those_of_the_program_of_conll_2005(case: str) -> None:
     cases = list(CASES.values()) if case == "together" else [CASES[case]]
     labels, found = np.full((2, len(cases), 9), -100)
     for number, rows in enumerate(cases):
-        for array, short in zip((labels, found), rows, strict=False):
-            array[number, 1 : 1 + len(short.split())] = [ROLE_TAGS.index(tag) for tag in tags(short)]  # after <S>
+        for array, tags in zip((labels, found), rows, strict=False):
+            array[number, 1 : 1 + len(tags.split())] = [ROLE_TAGS.index(tag) for tag in tags.split()]  # after <S>
     logits = np.eye(len(ROLE_TAGS))[np.maximum(found, 0)]
     prediction = EvalPrediction((np.zeros_like(logits), found) if case == "all" else logits, labels)
     right, too_many, missed = np.sum([counts for *_, counts in cases], axis=0)
     precision, recall = right / max(1, right + too_many), right / max(1, right + missed)
     f1 = 2 * right / max(1, 2 * right + too_many + missed)
     expected = {"precision": precision, "recall": recall, "f1": f1}
-    assert hf_elmo.role_metrics(ROLE_IDS)(prediction) == pytest.approx(expected)
+    assert hf_elmo.role_metrics(dict(enumerate(ROLE_TAGS)))(prediction) == pytest.approx(expected)
