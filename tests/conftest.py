@@ -4,13 +4,13 @@ torch and transformers are imported by fixtures: the controller of pytest-xdist,
 """
 
 import gc
-import importlib
 import os
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, NoReturn
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -66,32 +66,21 @@ def shared() -> Path:
 PEERS = {"allennlp_python", "manylangs_python", "simple_elmo_python", "spacy", "tensorflow"}
 
 
-def peer_python(variable: str, peer: str) -> Callable[[], str]:
-    """A fixture: the Python of an environment with a peer, from an environment variable."""
+def peer(name: str, find: Callable[[str], Any]) -> Callable[[], Any]:
+    """A fixture: what `find` finds by this name."""
 
     @pytest.fixture(scope="session")
-    def python() -> str:
-        return os.environ.get(variable) or missing(f"{variable} names no Python with {peer}", "ELMO_REQUIRE_PEERS")
+    def found() -> Any:
+        return find(name) or missing(f"{name} is not set or not installed", "ELMO_REQUIRE_PEERS")
 
-    return python
-
-
-def peer_module(name: str) -> Callable[[], ModuleType]:
-    """A fixture: a peer in the environment of the tests."""
-
-    @pytest.fixture(scope="session")
-    def module() -> ModuleType:
-        if find_spec(name) is None:
-            missing(f"{name} is not installed", "ELMO_REQUIRE_PEERS")
-        return importlib.import_module(name)
-
-    return module
+    return found
 
 
-allennlp_python = peer_python("ELMO_ALLENNLP_PYTHON", "AllenNLP 2.10.1")
-manylangs_python = peer_python("ELMO_MANYLANGS_PYTHON", "elmoformanylangs 0.0.4.post2")
-simple_elmo_python = peer_python("ELMO_SIMPLE_ELMO_PYTHON", "simple_elmo 0.9.2")
-tensorflow, spacy = peer_module("tensorflow"), peer_module("spacy")
+# The Python of an environment with AllenNLP 2.10.1, elmoformanylangs 0.0.4.post2 or simple_elmo 0.9.2; and modules.
+allennlp_python = peer("ELMO_ALLENNLP_PYTHON", os.environ.get)
+manylangs_python = peer("ELMO_MANYLANGS_PYTHON", os.environ.get)
+simple_elmo_python = peer("ELMO_SIMPLE_ELMO_PYTHON", os.environ.get)
+tensorflow, spacy = (peer(name, lambda it: find_spec(it) and import_module(it)) for name in ("tensorflow", "spacy"))
 
 
 @pytest.fixture(autouse=True)
