@@ -36,11 +36,6 @@ def commands_in(text: str) -> list[str]:
     return re.findall(r"^[ $]*(hf-elmo [a-z]+ [^|&`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
 
 
-def test_an_option_takes_one_value() -> None:
-    values = parsed(["pretrain", "--held-out", "a", "out", "b", "--held-out", "c", "--steps", "3", "d"])
-    assert (values["out"], values["texts"], values["held_out"]) == ("out", ["b", "d"], ["a", "c"])
-
-
 @pytest.mark.parametrize("arguments", [["--version"], ["embed", "a"], ["pretrain", "--help"]], ids=" ".join)
 def test_what_runs_nothing_imports_nothing(arguments: list[str]) -> None:
     code = "import sys\ntry:\n    import hf_elmo_cli; sys.exit(hf_elmo_cli.main(sys.argv[1:]))\nfinally:\n    "
@@ -125,9 +120,8 @@ def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, caps
     with kernels.use("onednn"):
         assert main(["env", "--model", str(folder)]) == 0
     printed = capsys.readouterr().out
-    lines = printed.splitlines()
     assert re.search(rf"^libraries +hf-elmo \S+, torch {re.escape(torch.__version__)}, transformers", printed, re.M)
-    assert {"one sentence, word-vectors: plain PyTorch", "    not word-cache: switched off"} <= set(lines)
+    assert "\none sentence, word-vectors: plain PyTorch\n    not word-cache: switched off\n" in printed
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
-from hf_elmo import ElmoConfig, ElmoModel
+from hf_elmo import ElmoConfig
 from tests.factories import TINY
 
 # The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in the words of this configuration.
@@ -37,15 +36,6 @@ def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict)
     loaded = ElmoConfig.from_pretrained(tmp_path, **{k: v for k, v in changes.items() if "size" not in k})
     for config in (ElmoConfig(**{**TINY, **changes}), *([] if "_size" in str(changes) else [loaded])):
         assert {name: getattr(config, name) for name in derived} == derived
-
-
-def test_a_choice_is_checked_when_it_is_set_and_a_contradiction_when_it_is_saved(tmp_path: Path) -> None:
-    config = ElmoConfig(**TINY)
-    with pytest.raises(StrictDataclassError, match="tagging_scheme"):
-        config.tagging_scheme = "IOB"
-    config.cell_projection = False
-    with pytest.raises(StrictDataclassError, match="cell_projection"):
-        config.save_pretrained(tmp_path)
 
 
 CONTRADICTIONS = [
@@ -85,21 +75,16 @@ CHANGED |= {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unico
 CHANGED |= {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "id2label": {0: "O", 1: "B-x"}}
 
 
-@pytest.mark.parametrize("changes", [{}, CHANGED], ids=["defaults", "changed"])
-def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path, changes: dict) -> None:
-    config = ElmoConfig(**{**TINY, **changes})
+def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+    config = ElmoConfig(**TINY, **CHANGED)
     config.save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
     assert type(loaded) is ElmoConfig
-    before, after = (one.to_dict() for one in (config, loaded))
-    assert after | {"_name_or_path": ""} == before
+    assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
 
 
-def test_a_model_has_the_dtype_of_its_file_and_refuses_a_misspelled_field(tmp_path: Path) -> None:
-    ElmoModel(ElmoConfig(**TINY)).to(torch.bfloat16).save_pretrained(tmp_path)
-    assert ElmoModel.from_pretrained(tmp_path).dtype == torch.bfloat16
+def test_a_type_is_read_as_transformers_does(tmp_path: Path) -> None:
+    ElmoConfig(**TINY).save_pretrained(tmp_path)
     for dtype in ("auto", "float16", torch.float16):
         config = AutoConfig.from_pretrained(tmp_path, dtype=dtype, hidden_dropout=0.1)
-        assert (config.dtype, config.hidden_dropout) == (dtype, 0.1)  # as transformers leaves it
-    with pytest.raises(TypeError, match="layer_weight"):
-        AutoModel.from_pretrained(tmp_path, layer_weight=1)
+        assert (config.dtype, config.hidden_dropout) == (dtype, 0.1)

@@ -17,7 +17,7 @@ from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
 
 from .allennlp_files import make_arrays, make_options, write_files
-from .factories import small_checkpoint, small_model
+from .factories import small_checkpoint
 
 REPO = "somebody/elmo-test"
 CODE = {*hub.FILES["ElmoModel"], *hub.FILES["ElmoTokenizer"]}
@@ -111,14 +111,6 @@ def test_other_files_of_a_training_are_left_out(server: Server, tmp_path: Path) 
     code = {*hub.FILES["ElmoForTokenClassification"], *CODE}
     assert server.files.keys() == {*SAVED, "README.md"} - SENTENCE_TRANSFORMERS.keys() | code
     assert set(upload.left_out) == set(others)
-
-
-def test_save_pretrained_uploads_what_it_saves(server: Server, tmp_path: Path) -> None:
-    small_model().save_pretrained(str(tmp_path / "elmo"), push_to_hub=True, repo_id=REPO)
-    assert server.files.keys() == {"config.json", "model.safetensors", "README.md", *SENTENCE_TRANSFORMERS, *CODE} - {
-        *hub.FILES["ElmoTokenizer"] - hub.FILES["ElmoModel"]
-    }
-    assert contents(tmp_path / "elmo").items() <= server.files.items()
 
 
 def test_private_revision_and_dry_run(server: Server, folder: Path) -> None:

@@ -52,13 +52,10 @@ print(json.dumps(sorted(set(dir()) & set(hf_elmo.__all__))))
     assert all(getattr(hf_elmo, name).__name__ == name for name in names)
 
 
-@pytest.mark.parametrize("head", ["", "ForPreTraining", "ForSequenceClassification"])
-def test_every_class_is_registered(tmp_path: Path, head: str) -> None:
-    auto, model_class = getattr(transformers, f"AutoModel{head}"), getattr(hf_elmo, f"Elmo{head or 'Model'}")
-    model = auto.from_config(small_config(vocab_size=31))
-    model.save_pretrained(tmp_path)
-    assert type(model) is type(auto.from_pretrained(tmp_path)) is model_class
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [model_class.__name__]
+@pytest.mark.parametrize("head", ["Model", "ForPreTraining", "ForSequenceClassification"])
+def test_every_class_is_registered(head: str) -> None:
+    auto = getattr(transformers, f"AutoModel{head.removeprefix('Model')}")
+    assert type(auto.from_config(small_config(vocab_size=31))) is getattr(hf_elmo, f"Elmo{head}")
 
 
 CALLS = {
