@@ -119,21 +119,19 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
             assert len(found.files) > 0
             for output in found.files:
                 np.testing.assert_allclose(found[output], expected[output], atol=1e-5, err_msg=name)
-        if name in MODELS:
-            assert_the_same_files(tmp_path / name, tmp_path / f"{name}-saved", model_class.__name__)
-
-
-def assert_the_same_files(checkpoint: Path, saved_again: Path, class_name: str) -> None:
-    first, second = ({file.name: file.read_bytes() for file in each.iterdir()} for each in (checkpoint, saved_again))
-    code = {*hub.FILES[class_name], *hub.FILES["ElmoTokenizer"]}
-    assert {file for file in first if file.endswith(".py")} == code
-    assert first.keys() == second.keys() - {"outputs.npz"}
-    for file in code | {"model.safetensors", "tokenizer.json"}:
-        assert second[file] == first[file], file
-    for files in (first, second):
-        assert json.loads(files["config.json"])["auto_map"] == hub.auto_map(class_name)
-        maps = json.loads(files["tokenizer_config.json"])["auto_map"]
-        assert maps == {"AutoTokenizer": [hub.AUTO_CLASSES["AutoTokenizer"], None]}
+        if name not in MODELS:
+            continue
+        folders, class_name = (tmp_path / name, tmp_path / f"{name}-saved"), model_class.__name__
+        first, second = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders)
+        code = {*hub.FILES[class_name], *hub.FILES["ElmoTokenizer"]}
+        assert {file for file in first if file.endswith(".py")} == code
+        assert first.keys() == second.keys() - {"outputs.npz"}
+        for file in code | {"model.safetensors", "tokenizer.json"}:
+            assert second[file] == first[file], file
+        for files in (first, second):
+            assert json.loads(files["config.json"])["auto_map"] == hub.auto_map(class_name)
+            maps = json.loads(files["tokenizer_config.json"])["auto_map"]
+            assert maps == {"AutoTokenizer": [hub.AUTO_CLASSES["AutoTokenizer"], None]}
 
 
 def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path: Path) -> None:

@@ -107,19 +107,16 @@ def test_sequences_of_fasta_and_their_identifiers(tmp_path):
     assert {row.name: row for row in rows} == {"sp|P1": [*"MKVLA"], "P2": [*"ACD"], "empty": [], "P4": [*"W*"]}
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "column", "pair_column"),
-    [
-        ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', "a", "b"),
-        ("a.csv", "b,a\nc,a b\nhi,\n,d\n", "a", "b"),
-        ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", "a", "b"),
-        ("without a header.csv", "c,a b\nhi,\n,d\n", 1, 0),
-    ],
-)
-def test_a_second_column_gives_pairs(tmp_path, name, data, column, pair_column):
-    (tmp_path / name).write_text(data)
-    pairs = [("a b", "c"), ("", "hi"), ("d", "")]
-    assert list(RowSource(tmp_path / name, text_column=column, text_pair_column=pair_column)) == pairs
+def test_a_second_column_gives_pairs(tmp_path):
+    pairs, named = [("a b", "c"), ("", "hi"), ("d", "")], {"text_column": "a", "text_pair_column": "b"}
+    for name, data, columns in (
+        ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', named),
+        ("a.csv", "b,a\nc,a b\nhi,\n,d\n", named),
+        ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", named),
+        ("without a header.csv", "c,a b\nhi,\n,d\n", {"text_column": 1, "text_pair_column": 0}),
+    ):
+        (tmp_path / name).write_text(data)
+        assert list(RowSource(tmp_path / name, **columns)) == pairs
     pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "id": [0], "a": ["a b"]}), tmp_path / "b.parquet")
     assert list(RowSource(tmp_path / "b.parquet", text_column="a", text_pair_column="b")) == pairs[:1]
     # The text is the only other column, and a pair may be a number.

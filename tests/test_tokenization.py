@@ -78,6 +78,9 @@ def test_no_texts_and_empty_texts(tokenizer: ElmoTokenizer, tensors: str) -> Non
     for text in ("", " ", "\n\t"):
         assert tokenizer(text).tokens() == ["<S>", "</S>"]
         assert tuple(tokenizer(text, return_tensors=tensors, add_special_tokens=False)["input_ids"].shape) == (1, 0, 50)
+    three = [tokenizer(text, add_special_tokens=False) for text in ("", "a b", "")]
+    padded = tokenizer.pad(three, return_tensors=tensors)
+    assert (padded["input_ids"].shape, padded["attention_mask"].tolist()) == ((3, 2, 50), [[0, 0], [1, 1], [0, 0]])
 
 
 def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoTokenizer) -> None:
@@ -189,13 +192,8 @@ def test_pad_gives_what_the_call_gives(tokenizer: ElmoTokenizer, kind: type, sid
     for key in expected:
         assert type(padded[key]) is type(expected[key])
         assert np.array_equal(np.asarray(padded[key]), np.asarray(expected[key]))
-
-
-def test_pad_takes_one_example_and_texts_without_words(tokenizer: ElmoTokenizer) -> None:
-    padded = tokenizer.pad(tokenizer("a"), padding="max_length", max_length=5, return_tensors="pt")
-    assert (padded["input_ids"].shape, padded["attention_mask"].tolist()) == ((5, 50), [1, 1, 1, 0, 0])
-    padded = tokenizer.pad([tokenizer(text, add_special_tokens=False) for text in ("", "a b", "")], return_tensors="pt")
-    assert (padded["input_ids"].shape, padded["attention_mask"].tolist()) == ((3, 2, 50), [[0, 0], [1, 1], [0, 0]])
+    one = tokenizer.pad(examples[0], padding="max_length", max_length=11)
+    assert (np.asarray(one["input_ids"]).shape, sum(one["attention_mask"])) == ((11, 50), 9)
 
 
 @pytest.mark.parametrize("words", [False, True], ids=["texts", "words"])
