@@ -2,11 +2,9 @@
 
 import errno
 import gzip
-import io
 import json
 import os
 import shutil
-import sys
 import tracemalloc
 import zipfile
 
@@ -87,13 +85,6 @@ def test_hdf5_has_the_index_of_each_sentence(tmp_path, model):
     embed(model, iter(["A cat .", ["New York", "is"], "A cat ."]), tmp_path / "out.hdf5")
     with h5py.File(tmp_path / "out.hdf5") as file:
         assert json.loads(file["sentence_to_index"][0]) == {"A cat .": "2", "New York is": "1"}
-
-
-def test_standard_input(tmp_path, model, monkeypatch):
-    data = "".join(json.dumps({"text": f"{row} \ud83d"}) + "\n" for row in ROWS).encode()
-    monkeypatch.setattr(sys, "stdin", type("Stream", (), {"buffer": io.BytesIO(data)}))
-    embed(model, "-", tmp_path / "out.npz", input_format="jsonl", pretokenized=True)
-    close(read(tmp_path / "out.npz"), embed(model, ROWS, pretokenized=True))  # lone surrogates are dropped
 
 
 def test_an_existing_output_is_kept_unless_asked_and_the_input_always(tmp_path, model, monkeypatch):

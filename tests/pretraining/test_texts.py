@@ -42,13 +42,8 @@ def test_files_are_read_in_order_from_any_sentence(files):
 
 def test_documents_and_rows_of_other_formats(tmp_path, files):
     """Blank lines and files part documents. A tokenizer splits raw text."""
-    assert list(TextFiles(files, documents=True).read()) == [
-        [["one"], ["two"]],
-        [["three", "four"]],
-        [["five"]],
-        [["sechs", "süß"]],
-        [["sieben"], ["acht"]],
-    ]
+    documents = [[["one"], ["two"]], [["three", "four"]], [["five"]], [["sechs", "süß"]], [["sieben"], ["acht"]]]
+    assert list(TextFiles(files, documents=True).read()) == documents
     write_lines(tmp_path / "a.jsonl", ['{"text": "a b"}', '{"text": "d e\\nf"}', '{"text": null}'])
     texts = open_texts(tmp_path / "a.jsonl", documents=True)
     assert list(texts.read()) == [[["a", "b"]], [["d", "e"], ["f"]], []]
