@@ -3,6 +3,8 @@
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
@@ -48,12 +50,10 @@ def reference(*arguments):
 
 def everything(function, inputs, batch_sizes, state, weights, *clips):
     """Outputs, final state, and the gradients of inputs, state and weights for a random loss over all of the former."""
-    leaves = [inputs, *state, *(tensor for w in weights for tensor in w if tensor is not None)]
-    leaves = [tensor.detach().clone().requires_grad_() for tensor in leaves]
-    inputs, h, c, *rest = leaves
-    rest = iter(rest)
-    weights = [LstmWeights(*(None if tensor is None else next(rest) for tensor in w)) for w in weights]
-    outputs, state = function(inputs, batch_sizes, (h, c), weights, *clips)
+    arguments = tree_map_only(Tensor, lambda x: x.detach().clone().requires_grad_(), (inputs, state, weights))
+    leaves = [leaf for leaf in tree_leaves(arguments) if leaf is not None]
+    inputs, state, weights = arguments
+    outputs, state = function(inputs, batch_sizes, state, weights, *clips)
     generator = torch.Generator().manual_seed(1)
     results = outputs, *state
     loss = sum((x.double() * torch.randn(x.shape, generator=generator, dtype=torch.float64)).sum() for x in results)

@@ -19,22 +19,15 @@ State = tuple[Tensor, Tensor]  # h [layers, 2, P] and c [layers, 2, C]
 
 @dataclass
 class Reference:
-    """A biLM by its weights.
+    """A biLM by its weights."""
 
-    Args:
-        embedding: `[characters, D]`.
-        filters: of each width the weight `[n, D, width]` and the bias.
-        highways: of each layer carry and transform, each a weight and a bias.
-        projection: weight and bias, or `None`.
-        stacks: of each direction its layers: `W_ih [4C, P]`, `W_hh [4C, P]`, bias, `W_hr [P, C]` or `None`; the gates
-            are i, f, g, o, and the bias has the 1 that TensorFlow adds to f.
-    """
-
-    embedding: Tensor
-    filters: list[tuple[Tensor, Tensor]]
+    embedding: Tensor  # [characters, D]
+    filters: list[tuple[Tensor, Tensor]]  # of each width the weight [n, D, width] and the bias
     activation: str
-    highways: list[tuple[Tensor, Tensor, Tensor, Tensor]]
-    projection: tuple[Tensor, Tensor] | None
+    highways: list[tuple[Tensor, Tensor, Tensor, Tensor]]  # of each the weight and the bias of carry and of transform
+    projection: tuple[Tensor, Tensor] | None  # weight and bias
+    # Of each direction its layers: W_ih [4C, P], W_hh [4C, P], bias, W_hr [P, C] or `None`. The gates are i, f, g, o. The
+    # bias has the 1 that TensorFlow adds to f.
     stacks: list[list[tuple[Tensor, Tensor, Tensor, Tensor | None]]]
     cell_clip: float | None
     proj_clip: float | None

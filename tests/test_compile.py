@@ -19,19 +19,9 @@ def nothing_compiled():
     torch.compiler.reset()
 
 
-def make_batch(name: str, lengths: list[int], side: str) -> dict[str, torch.Tensor]:
-    sentences = [[f"{row}word{place % 4}" for place in range(length)] for row, length in enumerate(lengths)]
-    how = {"is_split_into_words": True, "padding": True, "padding_side": side, "return_tensors": "pt"}
-    batch = dict(ElmoTokenizer()(sentences, **how))
-    mask = batch["attention_mask"]
-    if name == "language models":
-        return {**batch, "labels": neighbor_labels(torch.arange(mask.numel()).view_as(mask) % 31, mask)}
-    return {**batch, "labels": torch.arange(len(mask)) % 3, "output_hidden_states": True}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["last", "language models"])
-def test_two_lengths_are_compiled_and_no_more(name: str) -> None:
+def test_two_lengths_are_compiled_and_no_more(tokenizer: ElmoTokenizer, name: str) -> None:
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list) -> Callable:
@@ -42,7 +32,14 @@ def test_two_lengths_are_compiled_and_no_more(name: str) -> None:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     compiled, counts = torch.compile(model, backend=backend), []
     for number, lengths in enumerate(BATCHES):
-        batch, found = make_batch(name, lengths, "left" if number % 2 else "right"), []
+        sentences = [[f"{row}word{place % 4}" for place in range(length)] for row, length in enumerate(lengths)]
+        how = {"padding_side": "left" if number % 2 else "right", "padding": True, "return_tensors": "pt"}
+        batch, found = dict(tokenizer(sentences, is_split_into_words=True, **how)), []
+        mask = batch["attention_mask"]
+        if name == "language models":
+            batch["labels"] = neighbor_labels(torch.arange(mask.numel()).view_as(mask) % 31, mask)
+        else:
+            batch |= {"labels": torch.arange(len(mask)) % 3, "output_hidden_states": True}
         for each in (model, compiled):
             output = each(**batch)
             tensors = [*output.to_tuple()[:2], *(output.hidden_states or ())]

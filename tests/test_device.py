@@ -33,6 +33,8 @@ def device() -> Iterator[EmulatedDevice]:
 def assert_near(found: Any, expected: Any) -> None:
     """Equal text and shapes, and numbers within 1e-5."""
     assert type(found) is type(expected)
+    if hasattr(expected, "__dict__"):
+        found, expected = vars(found), vars(expected)
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         found, expected = list(found.values()), list(expected.values())
@@ -42,8 +44,6 @@ def assert_near(found: Any, expected: Any) -> None:
             assert_near(*pair)
     elif isinstance(expected, (float, np.ndarray)):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    elif hasattr(expected, "__dict__"):
-        assert_near(vars(found), vars(expected))
     else:
         assert found == expected
 

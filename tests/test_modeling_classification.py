@@ -108,30 +108,25 @@ def trained(model: torch.nn.Module) -> set[str]:
     return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-@pytest.mark.parametrize("model_class", [ElmoForSequenceClassification, ElmoModel], ids=lambda each: each.__name__)
+TRAINED = {ElmoForSequenceClassification: HEAD, ElmoModel: MIX, ElmoForPreTraining: {"lm_head.weight", "lm_head.bias"}}
+
+
+@pytest.mark.parametrize("model_class", TRAINED, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("frozen", [True, False])
 def test_what_is_trained_is_switched_and_saved(tmp_path: Path, model_class: type, frozen: bool) -> None:
-    model = small_model(model_class, num_labels=LABELS, freeze_bilm=frozen)
+    """Language models train the biLM, whatever the configuration says, until `freeze_bilm` is called."""
+    model = small_model(model_class, num_labels=LABELS, vocab_size=7, freeze_bilm=frozen)
     every = {name for name, _ in model.named_parameters()} - {f"elmo.{name}" for name in MIX}
-    few = MIX if model_class is ElmoModel else HEAD
-    assert trained(model) == (few if frozen else every)
+    few = TRAINED[model_class]
+    of_frozen = every if model_class is ElmoForPreTraining else few
+    assert trained(model) == (of_frozen if frozen else every)
     model.save_pretrained(tmp_path)
     assert trained(model_class.from_pretrained(tmp_path)) == trained(model)
-    assert trained(model_class.from_pretrained(tmp_path, freeze_bilm=not frozen)) == (every if frozen else few)
-    model.freeze_bilm(False)
-    assert (trained(model), model.config.freeze_bilm) == (every, False)
-    model.freeze_bilm()
-    assert (trained(model), model.config.freeze_bilm) == (few, True)
-
-
-def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
-    model = small_model(ElmoForPreTraining, vocab_size=7)
-    every = {name for name, _ in model.named_parameters()} - {f"elmo.{name}" for name in MIX}
-    assert trained(model) == every
-    model.freeze_bilm()
-    assert trained(model) == {"lm_head.weight", "lm_head.bias"}
-    model.freeze_bilm(False)
-    assert trained(model) == every
+    switched = model_class.from_pretrained(tmp_path, freeze_bilm=not frozen)
+    assert trained(switched) == (every if frozen else of_frozen)
+    for frozen in (True, False, True):
+        model.freeze_bilm(frozen)
+        assert (trained(model), model.config.freeze_bilm) == (few if frozen else every, frozen)
 
 
 def test_a_new_head_over_a_frozen_bilm_says_which_rate_it_needs(tmp_path: Path, caplog) -> None:

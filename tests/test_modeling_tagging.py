@@ -40,11 +40,6 @@ def test_the_crf_reads_words_and_no_boundaries(batch: dict) -> None:
     assert model.train()(**batch).tags is None
 
 
-def test_labels_at_other_positions_than_words(batch: dict) -> None:
-    with pytest.raises(ValueError, match="labels"):
-        make("tagger")(**{**batch, "labels": batch["labels"].roll(-1, dims=1)})
-
-
 SEQUENCES = {
     "IOB1": (["I-x", "I-x", "O", "I-y"], "B-x"),
     "IOB2": (["B-x", "I-x", "O", "B-y"], "I-y"),

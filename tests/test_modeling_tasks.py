@@ -165,6 +165,31 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tokenizer: ElmoTokenize
                 model(**inputs)
 
 
+WRONG_LABELS = [
+    ("tagger", (slice(None), 0), {"labels": 1}),  # at <S>
+    ("resolver", (0, -1), {"labels": [2, 15, 0]}),  # outside of the document
+    ("resolver", (0, -1), {"labels": [4, 3, 1]}),  # reversed
+    ("resolver", (0, -1), {"labels": [5, 6, 1]}),  # in two sentences
+    ("answers", 0, {"start_positions": 2, "end_positions": 7}),  # in the question
+    ("answers", 0, {"start_positions": 7, "end_positions": 12}),  # at </S>
+    ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
+    ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
+]
+
+
+@pytest.mark.parametrize(("head", "place", "labels"), WRONG_LABELS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_labels_that_are_not_of_words(
+    tokenizer: ElmoTokenizer, head: str, place: tuple, labels: dict, side: str
+) -> None:
+    batch = batch_of(tokenizer, head, side)
+    for name, value in labels.items():
+        batch[name] = batch[name].clone()
+        batch[name][place] = torch.tensor(value)
+    with pytest.raises(ValueError, match=next(iter(labels))):
+        make(head)(**batch)
+
+
 def test_word_vectors_are_concatenated_to_elmo(tokenizer: ElmoTokenizer) -> None:
     model, inputs = make("tagger", **VECTORS), without_labels(batch_of(tokenizer, "tagger", words=True))
     ids = inputs["word_vector_ids"]

@@ -1,6 +1,5 @@
 """Trainer fine-tunes classifiers, saves them, and the Auto classes give the same predictions."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,28 +24,25 @@ def messages(number: int) -> tuple[list[str], list[int]]:
     return texts, [i % 2 for i in range(number)]
 
 
-@pytest.fixture
-def train(tmp_path: Path) -> Callable[..., tuple[Trainer, np.ndarray]]:
-    """A function that trains a model on messages, and returns the trainer and the logits of 32 others."""
-
-    def run(model: torch.nn.Module, tokenizer: ElmoTokenizer, rows: int, least: float, **settings: object) -> tuple:
-        texts, labels = messages(rows + 32)
-        encoded = tokenizer(texts, truncation=True, max_length=40)
-        examples = [{**{k: v[i] for k, v in encoded.items()}, "label": label} for i, label in enumerate(labels)]
-        arguments = TrainingArguments(tmp_path / "runs", **{**SETTINGS, **settings})
-        trainer = Trainer(model, arguments, train_dataset=examples[:rows], processing_class=tokenizer)
-        trainer.train()
-        losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
-        assert losses[-1] < losses[0]
-        predicted = trainer.predict(examples[rows:]).predictions
-        assert (predicted.argmax(1) == labels[rows:]).mean() > least  # the majority class has half
-        return trainer, predicted
-
-    return run
+def train(
+    folder: Path, model: torch.nn.Module, tokenizer: ElmoTokenizer, rows: int, least: float, **settings: object
+) -> tuple[Trainer, np.ndarray]:
+    """Trains a model on messages, and returns the trainer and the logits of 32 others."""
+    texts, labels = messages(rows + 32)
+    encoded = tokenizer(texts, truncation=True, max_length=40)
+    examples = [{**{k: v[i] for k, v in encoded.items()}, "label": label} for i, label in enumerate(labels)]
+    arguments = TrainingArguments(folder / "runs", **{**SETTINGS, **settings})
+    trainer = Trainer(model, arguments, train_dataset=examples[:rows], processing_class=tokenizer)
+    trainer.train()
+    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+    predicted = trainer.predict(examples[rows:]).predictions
+    assert (predicted.argmax(1) == labels[rows:]).mean() > least  # the majority class has half
+    return trainer, predicted
 
 
 @pytest.mark.parametrize("kind", ["frozen", "unfrozen", "word level"])
-def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokenizer, train, kind: str) -> None:
+def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokenizer, kind: str) -> None:
     """Unfrozen in bfloat16, with gradient checkpointing. With words alone, what is shouted is unknown."""
     frozen = kind == "frozen"
     fields = {"num_labels": 2, "freeze_bilm": frozen, "classifier_dropout": 0.1}
@@ -58,7 +54,7 @@ def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokeniz
     before = {name: parameter.clone() for name, parameter in model.elmo.bilm.named_parameters()}
     how = {"learning_rate": 0.3} if frozen else {"bf16": True, "gradient_checkpointing": True}
     how |= {"max_steps": 18, "include_num_input_tokens_seen": "non_padding"}
-    trainer, predicted = train(model, tokenizer, 96, 0.6 if frozen else 0.9, **how)
+    trainer, predicted = train(tmp_path, model, tokenizer, 96, 0.6 if frozen else 0.9, **how)
     unchanged = [torch.equal(before[name], parameter) for name, parameter in model.elmo.bilm.named_parameters()]
     assert all(unchanged) if frozen else not any(unchanged)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
@@ -72,9 +68,10 @@ def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokeniz
         np.testing.assert_allclose(loaded(**batch).logits, predicted, atol=1e-5 if frozen else 0.05)
 
 
-def test_the_model_that_ships_is_fine_tuned_as_readme_says(train) -> None:
+def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> None:
     """Its weights are stored in float16 and computed in float32: in float16 one step of training ends in NaN."""
     model = AutoModelForSequenceClassification.from_pretrained(loading.FOLDER, num_labels=2)
     assert model.dtype == torch.float32
-    trainer, _ = train(model, AutoTokenizer.from_pretrained(loading.FOLDER), 32, 0.9, max_steps=8, learning_rate=0.01)
+    tokenizer = AutoTokenizer.from_pretrained(loading.FOLDER)
+    trainer, _ = train(tmp_path, model, tokenizer, 32, 0.9, max_steps=8, learning_rate=0.01)
     assert all(np.isfinite(float(entry["grad_norm"])) for entry in trainer.state.log_history if "grad_norm" in entry)

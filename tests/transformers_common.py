@@ -92,13 +92,12 @@ LANGUAGE_MODEL = {
     "test_resize_embeddings_untied": "the embedding is of characters",
     "test_retain_grad_hidden_states_attentions": "hidden_states are padded copies, through which no gradient returns",
 }
-SPEAKER_IDS = torch.tensor([0, 1, 1, 2, 1, 0, 0]).expand(BATCH, -1)
 # Of each case: its model in tests/heads.py, labels that are not the mixin's, what the model reads beside words, and the
 # tests that cannot apply.
 LAST = {name: torch.full((BATCH,), WORDS - 2) for name in ("start_positions", "end_positions")}
 CLUSTERS = {"labels": torch.tensor([[0, 0, 0], [2, 2, 0], [3, 4, 0]]).expand(BATCH, -1, -1)}
 NEIGHBORS = {"labels": torch.arange(BATCH * WORDS * 2).view(BATCH, WORDS, 2) % VOCABULARY}
-GENRES = {"speaker_ids": SPEAKER_IDS, "genre_ids": torch.tensor([0, 1, 1])}
+GENRES = {"speaker_ids": torch.tensor([[0, 1, 1, 2, 1, 0, 0]] * BATCH), "genre_ids": torch.tensor([0, 1, 1])}
 MISMATCHED = {"test_load_with_mismatched_shapes": "vocab_size is of a softmax that a classifier has not"}
 CASES = {
     "NoHead": ("no head", {}, {}, {"test_inputs_embeds_matches_input_ids": "the embedding is of characters"}),
