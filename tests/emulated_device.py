@@ -189,7 +189,7 @@ def emulated_device() -> Iterator[EmulatedDevice]:
     # Another thread would run the gradients of a device that was there at the first backward pass.
     with pytest.MonkeyPatch.context() as patch, EmulatedDevice.in_use, torch.autograd.set_multithreading_enabled(False):
         for state in (AcceleratorState, PartialState):
-            state._reset_state()
+            patch.setattr(state, "_shared_state", {})
         patch.setenv("ACCELERATE_TORCH_DEVICE", f"{NAME}:0")
         patch.setattr(torch, "load", load)
         patch.setattr(torch.inference_mode, "__enter__", no_grad)  # inference mode has no views of subclasses
@@ -202,5 +202,3 @@ def emulated_device() -> Iterator[EmulatedDevice]:
             yield EmulatedDevice.in_use
         finally:
             torch._C._set_only_lift_cpu_tensors(False)
-            for state in (AcceleratorState, PartialState):
-                state._reset_state()

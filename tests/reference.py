@@ -26,8 +26,8 @@ class Reference:
     activation: str
     highways: list[tuple[Tensor, Tensor, Tensor, Tensor]]  # of each the weight and the bias of carry and of transform
     projection: tuple[Tensor, Tensor] | None  # weight and bias
-    # Of each direction its layers: W_ih [4C, P], W_hh [4C, P], bias, W_hr [P, C] or `None`. The gates are i, f, g, o. The
-    # bias has the 1 that TensorFlow adds to f.
+    # Of each direction its layers: W_ih [4C, P], W_hh [4C, P], bias, W_hr [P, C] or `None`: the gates are i, f, g, o,
+    # and the bias has the 1 that TensorFlow adds to f.
     stacks: list[list[tuple[Tensor, Tensor, Tensor, Tensor | None]]]
     cell_clip: float | None
     proj_clip: float | None

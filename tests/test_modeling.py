@@ -122,9 +122,11 @@ def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs
 
 
 STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
+VECTORS = torch.zeros(4, 21, 11)
 WRONG_INPUTS = {
     "nothing": ([], {}, "input_ids"),
-    "ids and vectors": (["input_ids"], {"inputs_embeds": torch.zeros(4, 21, 11)}, "inputs_embeds"),
+    "ids and vectors": (["input_ids"], {"inputs_embeds": VECTORS}, "inputs_embeds"),
+    "vectors, whose boundaries are not known": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing"),
     "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
     "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
     "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),
@@ -133,7 +135,7 @@ WRONG_INPUTS = {
 
 @pytest.mark.parametrize(("names", "others", "argument"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
 def test_inputs_that_would_be_misread(inputs: dict, names: list[str], others: dict, argument: str) -> None:
-    for name in ("no head", "language models"):
+    for name in ("esim", "resolver") if "missing" in argument else ("no head", "language models"):
         with pytest.raises(ValueError, match=argument):
             make(name)(**{name: inputs[name] for name in names}, **others)
 

@@ -13,7 +13,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from hf_elmo import (
     ElmoForPreTraining,
     ElmoForSequenceClassification,
-    ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
 )
@@ -23,28 +22,21 @@ from tests.factories import small_config, small_model
 
 LABELS = 3
 make = partial(heads.make, "pooled")
-every_head = pytest.mark.parametrize("head", [ElmoForSequenceClassification, ElmoForTokenClassification])
 
 
-@every_head
-def test_the_state_of_the_preceding_text(tokenizer: ElmoTokenizer, head: type) -> None:
-    model = small_model(head, num_labels=LABELS)
-    first, second = (tokenizer(text, return_tensors="pt") for text in ("a b c", "d e"))
-    state = model.elmo(**first, use_cache=True).state
-    vectors = model.elmo(**second, state=state).last_hidden_state[:, 1:-1]
-    scores = model.classifier.out_proj(vectors if head is ElmoForTokenClassification else vectors.mean(1))
-    found = model(**second, state=state).logits
-    torch.testing.assert_close(found[:, 1:-1] if head is ElmoForTokenClassification else found, scores)
-    assert (found - model(**second).logits).abs().max() > 1e-4
-
-
-def test_both_texts_of_a_pair_start_from_the_state(tokenizer: ElmoTokenizer) -> None:
-    model, pair = make(classifier_text_pairs=True), tokenizer(["c"], ["e f"], return_tensors="pt")
-    state = model.elmo(**tokenizer(["g h"], return_tensors="pt"), use_cache=True).state
-    texts = [model.elmo(**tokenizer(text, return_tensors="pt"), state=state).pooler_output for text in ("c", "e f")]
-    u, v = texts
-    expected = model.classifier.out_proj(torch.cat((u, v, (u - v).abs(), u * v), dim=1))
-    torch.testing.assert_close(model(**pair, state=state).logits, expected)
+@pytest.mark.parametrize("head", ["pooled", "pairs", "tagger"])
+def test_texts_start_from_the_state(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, texts = heads.make(head), ["c", "e f"] if head == "pairs" else ["d e"]
+    state = model.elmo(**tokenizer("g h", return_tensors="pt"), use_cache=True).state
+    outputs = [model.elmo(**tokenizer(text, return_tensors="pt"), state=state) for text in texts]
+    vectors = outputs[0].last_hidden_state if head == "tagger" else outputs[0].pooler_output
+    if head == "pairs":
+        other = outputs[1].pooler_output
+        vectors = torch.cat((vectors, other, (vectors - other).abs(), vectors * other), dim=1)
+    batch = tokenizer(*([text] for text in texts), return_tensors="pt")
+    found, inner = model(**batch, state=state).logits, slice(1, -1) if head == "tagger" else slice(None)
+    torch.testing.assert_close(found[:, inner], model.classifier.out_proj(vectors)[:, inner])
+    assert (found - model(**batch).logits).abs().max() > 1e-4
 
 
 SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])

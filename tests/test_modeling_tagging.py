@@ -8,28 +8,26 @@ from torch import Tensor, nn
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.modeling_tagging_elmo import ElmoHighwayLSTM
-from tests.heads import batch_of, make
+from tests.heads import VECTORS, batch_of, make
 
 
-@pytest.fixture
-def batch(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
-    return batch_of(tokenizer, "tagger")
-
-
-def test_the_linear_head(batch: dict) -> None:
-    model, labels = make("tagger"), batch["labels"]
-    output, here = model(**batch), labels >= 0
+@pytest.mark.parametrize("fields", [{}, VECTORS], ids=["ELMo", "word vectors and ELMo"])
+def test_the_linear_head(tokenizer: ElmoTokenizer, fields: dict) -> None:
+    model, batch = make("tagger", **fields), batch_of(tokenizer, "tagger", words=bool(fields))
+    output, here = model(**batch), batch["labels"] >= 0
     assert output.tags is None
     assert (output.logits[~here] == 0).all()
-    expected = model.classifier.out_proj(model.elmo(batch["input_ids"]).last_hidden_state)
-    torch.testing.assert_close(output.logits[here], expected[here])
-    nll = -output.logits.log_softmax(2)[here].gather(1, labels[here][:, None])
+    vectors = model.elmo(batch["input_ids"]).last_hidden_state
+    if fields:
+        vectors = torch.cat((model.classifier.word_vectors(batch["word_vector_ids"]), vectors), dim=2)
+    torch.testing.assert_close(output.logits[here], model.classifier.out_proj(vectors)[here])
+    nll = -output.logits.log_softmax(2)[here].gather(1, batch["labels"][here][:, None])
     torch.testing.assert_close(output.loss, nll.mean())
 
 
-def test_the_crf_reads_words_and_no_boundaries(batch: dict) -> None:
-    model, labels = make("crf"), batch["labels"]
-    output, total = model(**batch), 0.0
+def test_the_crf_reads_words_and_no_boundaries(tokenizer: ElmoTokenizer) -> None:
+    model, batch = make("crf"), batch_of(tokenizer, "crf")
+    output, labels, total = model(**batch), batch["labels"], 0.0
     assert torch.equal(output.tags == -100, labels == -100)
     for row in range(len(labels)):
         here = labels[row] >= 0

@@ -52,7 +52,10 @@ print(json.dumps(sorted(set(dir()) & set(hf_elmo.__all__))))
     assert all(getattr(hf_elmo, name).__name__ == name for name in names)
 
 
-@pytest.mark.parametrize("head", ["Model", "ForPreTraining", "ForSequenceClassification"])
+TASKS = ["ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
+
+
+@pytest.mark.parametrize("head", ["Model", *TASKS])
 def test_every_class_is_registered(head: str) -> None:
     auto = getattr(transformers, f"AutoModel{head.removeprefix('Model')}")
     assert type(auto.from_config(small_config(vocab_size=31))) is getattr(hf_elmo, f"Elmo{head}")
