@@ -56,28 +56,6 @@ def refuse_unknown(arguments: dict[str, Any]) -> None:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
 
 
-def unpadded_mask(
-    config: ElmoConfig, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
-) -> Tensor:
-    """The positions of a batch that are not padding, `[batch, positions]`, bool.
-
-    Raises:
-        ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
-    """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
-    name, inputs, size = "input_ids", input_ids, config.row_length
-    if input_ids is None:
-        name, inputs, size = "inputs_embeds", inputs_embeds, config.projection_size
-    if inputs.dim() != 3 or inputs.shape[2] != size:
-        raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
-    if attention_mask is None:
-        return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
-    if attention_mask.shape != inputs.shape[:2]:
-        raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
-    return attention_mask.bool()
-
-
 def words_mask(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
     """The positions in `mask` of words, without sentence boundaries, `[batch, positions]`, bool. Boundaries are read
     from `special_tokens_mask`, else from `input_ids`; else they are the first and the last token of each row."""
@@ -114,13 +92,11 @@ def expand(packed: Tensor, mask: Tensor) -> Tensor:
 
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows of integers `[n, width]`, and the index `[n]` of each row among the distinct rows."""
-    # Sorting numbers is far faster than sorting rows, so hashes of the rows are sorted. Different rows rarely have the
-    # same hash; if some do, the rows themselves are sorted.
-    # Their factors are the powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing): products wrap.
+    # Sorting hashes is far faster than sorting rows, which is left for when different rows have the same hash. The
+    # factors are the powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing): products wrap.
     factors = torch.full((rows.shape[1],), 6364136223846793005, device=rows.device).cumprod(0)
     hashes, index = torch.unique((rows * factors).sum(1), return_inverse=True)
-    example = index.new_zeros(len(hashes))
-    example.scatter_(0, index, torch.arange(len(rows), device=rows.device))
+    example = index.new_zeros(len(hashes)).scatter_(0, index, torch.arange(len(rows), device=rows.device))
     distinct = rows[example]
     if torch.equal(distinct[index], rows):
         return distinct, index
@@ -133,9 +109,7 @@ class Packing:
     second tokens, and so on, as in `torch.nn.utils.rnn.PackedSequence`."""
 
     positions: Tensor  # [packed], the index of each packed token in the flattened batch
-    # [packed], for each packed token the index of the one at the same distance from the other end of its sentence. The
-    # backward direction reads `packed[reverse]`.
-    reverse: Tensor
+    reverse: Tensor  # [packed]; `packed[reverse]` has each row's tokens in the reading order of the backward direction
     batch_sizes: list[int]  # for each step (first tokens, second tokens, ...), the number of rows with a token there
     rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
     shape: tuple[int, int]  # (batch, positions)
@@ -366,8 +340,7 @@ class ElmoCharacterEncoder(nn.Module):
         if self.embedding is None:  # faster than to find the distinct words
             return self._mix_filters(None, character_ids)
         words = character_ids.flatten(0, -2)
-        backend = find_backend("word-vectors", self, words)
-        if backend is not None:
+        if backend := find_backend("word-vectors", self, words):
             vectors = backend()
         else:
             distinct, index = distinct_rows(words)
@@ -381,21 +354,16 @@ class ElmoCharacterEncoder(nn.Module):
         characters = words[:, self.characters].contiguous()
         steps = torch.arange(1, characters.shape[1] + 1, device=words.device)
         lengths = ((characters != WORD_PADDING_ID) * steps).amax(1)
-        backend = find_backend("character-maxima", self, characters, lengths)
-        if backend is not None:
+        if backend := find_backend("character-maxima", self, characters, lengths):
             return self._mix_filters(self.activation(backend()), words)
         # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
         # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
         group, order = (lengths // self.lengths_together).sort(stable=True)
         parts = characters[order].split(torch.bincount(group.cpu()).tolist())
-        vectors = torch.cat(
-            [
-                self._convolve(chunk[:, : (index + 1) * self.lengths_together - 1 + self.widest])
-                for index, part in enumerate(parts)
-                for chunk in part.split(self.words_at_once)
-                if len(chunk)
-            ]
-        )
+        chunks = []
+        for index, part in enumerate(parts):
+            chunks += part[:, : (index + 1) * self.lengths_together - 1 + self.widest].split(self.words_at_once)
+        vectors = torch.cat([self._convolve(chunk) for chunk in chunks if len(chunk)])
         return self._mix_filters(vectors, words[order]).index_select(0, order.argsort())
 
     def _convolve(self, characters: Tensor) -> Tensor:
@@ -565,16 +533,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoBiLM"]  # noqa: RUF012
     # A checkpoint may have weights that the model does not have: the softmax, the settled start, a learned mix.
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix\.(scalars|gamma)$"]  # noqa: RUF012
-
+    _trains_bilm = False  # from the start, whatever `config.freeze_bilm` says, which is for tasks
     custom_pipelines: ClassVar[dict] = {}  # of transformers, for code that is loaded from a checkpoint
 
     def post_init(self) -> None:
         super().post_init()
-        self._freeze(self._starts_frozen)
-
-    @property
-    def _starts_frozen(self) -> bool:
-        return self.config.freeze_bilm
+        self._freeze(self.config.freeze_bilm and not self._trains_bilm)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
         """The last step of `from_pretrained`, with the keys that the checkpoint lacks.
@@ -589,7 +553,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if any("bilm.initial_" in key for key in loading_info.missing_keys):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
-        self._freeze(self._starts_frozen)  # loading has replaced the parameters
+        self._freeze(self.config.freeze_bilm and not self._trains_bilm)  # loading has replaced the parameters
         trained = self.num_parameters(only_trainable=True)
         if loading_info.missing_keys and self.base_model is not self and trained < self.num_parameters() / 2:
             logger.warning_once(
@@ -721,11 +685,25 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The embedding of characters, or of words in a word-level model."""
-        encoder = self.char_encoder
-        return encoder.word_embedding if encoder.embedding is None else encoder.embedding
+        return self.char_encoder.embedding or self.char_encoder.word_embedding
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         setattr(self.char_encoder, "embedding" if self.config.char_filters else "word_embedding", value)
+
+    def unpadded(self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        """The positions of a batch that are not padding, `[batch, positions]`, bool. Raises ValueError as `forward`."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
+        name, inputs, size = "input_ids", input_ids, self.config.row_length
+        if input_ids is None:
+            name, inputs, size = "inputs_embeds", inputs_embeds, self.config.projection_size
+        if inputs.dim() != 3 or inputs.shape[2] != size:
+            raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
+        if attention_mask is None:
+            return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
+        if attention_mask.shape != inputs.shape[:2]:
+            raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
+        return attention_mask.bool()
 
     @can_return_tuple
     def forward(
@@ -757,7 +735,7 @@ class ElmoModel(ElmoPreTrainedModel):
             ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
         """
         refuse_unknown(kwargs)
-        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+        mask = self.unpadded(input_ids, attention_mask, inputs_embeds)
         words = words_mask(mask, input_ids, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         packing = self.packing_type.of(mask)
@@ -828,7 +806,7 @@ class ElmoModel(ElmoPreTrainedModel):
             zeros; and the mask `[batch, words]` of the words.
         """
         output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
-        mask = unpadded_mask(self.config, input_ids, attention_mask, None)
+        mask = self.unpadded(input_ids, attention_mask, None)
         words = words_mask(mask, input_ids, kwargs.get("special_tokens_mask"))
         compacted = [compact(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
         return tuple(mix for mix, _ in compacted), compacted[0][1]

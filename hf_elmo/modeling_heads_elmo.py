@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, TOKEN_IDS, UNKNOWN_ID, ElmoConfig
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact, unpadded_mask
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -325,17 +325,16 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 raise ValueError(f"bilm_layers have the dtype {stored.dtype}, not floats: use a collator of hf_elmo.")
             self.require_frozen_bilm()
             return packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1), None
-        unpadded_mask(self.config, inputs.input_ids, inputs.mask, inputs.inputs_embeds)  # checks the shapes
+        self.elmo.unpadded(inputs.input_ids, inputs.mask, inputs.inputs_embeds)  # checks the shapes
         vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
         state = inputs.state and tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in inputs.state)
         return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""
-        if any(
-            weight.requires_grad for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()
-        ):
-            raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
+        for part in (self.elmo.char_encoder, self.elmo.bilm):
+            if any(weight.requires_grad for weight in part.parameters()):
+                raise ValueError("bilm_layers need a frozen biLM, but it is trained: call model.freeze_bilm().")
 
     def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """In training, adds `config.scalar_mix_l2` times the sum of the squared weights of the head's learned mixes,

@@ -12,15 +12,7 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import (
-    ElmoModel,
-    ElmoPreTrainedModel,
-    Packing,
-    State,
-    product_dtype,
-    refuse_unknown,
-    unpadded_mask,
-)
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, Packing, State, product_dtype, refuse_unknown
 
 ROWS_AT_ONCE = 256  # the number of hidden vectors whose logits are in memory at once
 WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
@@ -213,7 +205,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     """
 
     _auto_class = "AutoModelForPreTraining"
-    _starts_frozen = False  # whatever `config.freeze_bilm` says, which is for tasks
+    _trains_bilm = True
 
     def __init__(self, config: ElmoConfig) -> None:
         if config.vocab_size is None:
@@ -269,7 +261,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 offloading or a hook.
         """
         refuse_unknown(kwargs)
-        packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds))
+        packing = Packing.of(self.elmo.unpadded(input_ids, attention_mask, inputs_embeds))
         inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
         layers, hidden_states, state = self.elmo.read_layers(
             inputs, packing, state, output_hidden_states, backward_input_ids
@@ -292,7 +284,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, State]:
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
         where the label is -100; and the state. The arguments are those of `forward`."""
-        packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, None))
+        packing = Packing.of(self.elmo.unpadded(input_ids, attention_mask, None))
         layers, _, state = self.elmo.read_layers(input_ids, packing, state, False, backward_input_ids)
         targets = self._targets(labels, packing)
         predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
@@ -59,8 +60,8 @@ def _with_word_ids(rows: np.ndarray, words: Sequence[str], word_ids: Mapping[str
 def embedded_ids(vocabulary: Iterable[str]) -> list[int]:
     """The id of each word of a vocabulary among the words that a biLM embeds: 1, 2 and 3 for `<UNK>`, `<S>` and `</S>`,
     from 4 on for all others in their order."""
-    special, others = {"<UNK>": UNKNOWN_WORD_ID, "<S>": SENTENCE_BEGIN_WORD_ID}, count(FIRST_WORD_ID)
-    special["</S>"] = SENTENCE_END_WORD_ID
+    special = {"<UNK>": UNKNOWN_WORD_ID, "<S>": SENTENCE_BEGIN_WORD_ID, "</S>": SENTENCE_END_WORD_ID}
+    others = count(FIRST_WORD_ID)
     return [special.get(word) or next(others) for word in vocabulary]
 
 
@@ -90,7 +91,7 @@ class CharacterVocabulary:
     def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
         """The rows of words, as of [`words_to_character_ids`] but of characters. If whole words are embedded, one more
         column has the id of the (cut) word."""
-        cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
+        cut = [drop_surrogates(word)[: max_word_length - 2] for word in words]
         ids = [self.character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
         rows = _character_rows(ids, list(map(len, cut)), max_word_length)
         return rows if self.embedded_words is None else _with_word_ids(rows, cut, self._word_ids)
@@ -123,17 +124,13 @@ LM1B_PATTERN = "|".join(
     )
 )
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
-WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
-
-
-def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normalizers.Normalizer | None]:
-    """The parts of the backend that split a text into words: pre-tokenizer and normalizer."""
-    if word_splitting == "whitespace":
-        return pre_tokenizers.WhitespaceSplit(), None
-    pattern = {"lm1b": LM1B_PATTERN, "characters": r"\S"}[word_splitting]
-    quotes = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
-    words = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    return words, quotes if word_splitting == "lm1b" else None
+_PLAIN_QUOTES = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
+# The pre-tokenizer and the normalizer of the backend for each `word_splitting`.
+WORD_SPLITTINGS = {
+    "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), _PLAIN_QUOTES),
+    "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
+    "characters": (pre_tokenizers.Split(Regex(r"\S"), "removed", invert=True), None),
+}
 
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
@@ -141,9 +138,9 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     Of a backend loaded from a checkpoint, a user's own pre-tokenizer and normalizer are kept."""
     # No text contains the only piece, "": no word is cut.
     backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
-    parts = [(backend.pre_tokenizer, backend.normalizer), *map(_splitter, WORD_SPLITTINGS if loaded else ())]
+    parts = [(backend.pre_tokenizer, backend.normalizer), *WORD_SPLITTINGS.values()]
     state, *known = [[part and part.__getstate__() for part in pair] for pair in parts]
-    pre_tokenizer, normalizer = _splitter(word_splitting)
+    pre_tokenizer, normalizer = deepcopy(WORD_SPLITTINGS[word_splitting])
     if loaded is None or state[0] in [splits for splits, _ in known]:
         backend.pre_tokenizer = pre_tokenizer
     if loaded is None or state in known:
@@ -199,22 +196,10 @@ def _as_lists(texts: Any, empty: str = "") -> Any:
 TOKEN_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
 
 
-def _is_one_text(column: Any, axes: int) -> bool:
-    """Whether a column given to [`pad`] is that of one text, which has this number of `axes`, not of a batch."""
-    first = next((part for part in column if not isinstance(part, (list, tuple)) or part), None)
-    return first is not None and np.ndim(first) + 1 == axes
-
-
 def read_vocabulary(path: str | Path) -> list[str]:
     """The words of a softmax in a file, one per line, read as by bilm-tf: without the line `!!!MAXTERMID`."""
     lines = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     return [line for line in lines if line != "!!!MAXTERMID"]
-
-
-def _read_words(path: str | Path) -> list[str]:
-    """The words in a file with one word a line, which may hold any characters but a line feed."""
-    text = Path(path).read_bytes().decode("utf-8-sig").removesuffix("\n")
-    return text.split("\n") if text else []
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -302,7 +287,10 @@ class ElmoTokenizer(TokenizersBackend):
             **kwargs,
         )
         self.update_post_processor()
-        self.words = None if words_file is None else _read_words(words_file)
+        self.words = None
+        if words_file is not None:
+            with open(words_file, encoding="utf-8-sig", newline="\n") as lines:  # a word may hold other line breaks
+                self.words = [line.removesuffix("\n") for line in lines]
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
@@ -473,14 +461,14 @@ class ElmoTokenizer(TokenizersBackend):
             ids = [find(token) or find(token.lower(), UNKNOWN_ID) for token in tokens]
             columns["word_vector_ids"] = np.array(ids, dtype=np.int64)
         backend_ids = np.concatenate(encoded["input_ids"])
-        is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
-        special: list[tuple[np.ndarray, Any, int]] = [(is_padding, 0, 0)]
         for boundary, row in self._boundary_rows().items():
-            special.append((backend_ids == self._tokenizer.token_to_id(boundary), row, BOUNDARY_ID))
-        for places, row, vector_id in special:
+            places = backend_ids == self._tokenizer.token_to_id(boundary)
             columns["input_ids"][places] = row
             if "word_vector_ids" in columns:
-                columns["word_vector_ids"][places] = vector_id
+                columns["word_vector_ids"][places] = BOUNDARY_ID
+        is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
+        for rows in columns.values():
+            rows[is_padding] = 0
         ends = np.cumsum([len(encoding) for encoding in encoded.encodings])
         return {name: np.split(rows, ends[:-1]) for name, rows in columns.items()}
 
@@ -502,21 +490,20 @@ class ElmoTokenizer(TokenizersBackend):
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:
             return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises: no input_ids
-        if any(_is_one_text(column, TOKEN_COLUMNS[name]) for name, column in columns.items()):
+        name, column = next(iter(columns.items()))
+        first = next((part for part in column if not isinstance(part, (list, tuple)) or part), None)
+        if first is not None and np.ndim(first) + 1 == TOKEN_COLUMNS[name]:  # one text, not a batch
             batch = {name: [value] for name, value in encoded_inputs.items()}
             padded = self.pad(batch, *args, return_tensors=return_tensors, **kwargs)
             return BatchEncoding({name: column[0] for name, column in padded.items()})
-        rows = {}
+        # transformers pads only lists of numbers, so it gets the indices of the rows; row 0 is padding.
+        others["input_ids"] = [list(range(1, len(text) + 1)) for text in column]
+        padded = super().pad(others, *args, **kwargs)
+        places = padded.pop("input_ids")
         for name, texts in columns.items():
             shape = (-1, self.row_length) if name == "input_ids" else (-1,)
             arrays = [np.asarray(to_py_obj(text), dtype=np.int64).reshape(shape) for text in texts]
-            rows[name] = [np.insert(array, 0, 0, axis=0) for array in arrays]
-        # transformers pads only lists of numbers, so it gets the indices of the rows; row 0 is padding.
-        others["input_ids"] = [list(range(1, len(text))) for text in next(iter(rows.values()))]
-        padded = super().pad(others, *args, **kwargs)
-        places = padded.pop("input_ids")
-        for name, texts in rows.items():
-            column = [text[of_text] for text, of_text in zip(texts, places, strict=True)]
+            column = [np.insert(array, 0, 0, axis=0)[of_text] for array, of_text in zip(arrays, places, strict=True)]
             columns[name] = column if return_tensors else [text.tolist() for text in column]
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
 
