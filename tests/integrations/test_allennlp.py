@@ -24,11 +24,9 @@ SECOND = [["Two", "words"], ["And", "three", "more"]]
 THIRD = [["The"], ["last"], ["batch", "of"], ["four", "rows"]]
 TOLERANCE = 1e-5
 
-Files = tuple[Path, Path]
-
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
+def files(tmp_path: Path) -> tuple[Path, Path]:
     return write_files(tmp_path / "source")
 
 
@@ -36,7 +34,7 @@ def mix(output: dict, number: int = 0) -> np.ndarray:
     return output["elmo_representations"][number].detach().numpy()
 
 
-def carried(files: Files, batches: list[list[list[str]]]) -> list[list[np.ndarray]]:
+def carried(files: tuple[Path, Path], batches: list[list[list[str]]]) -> list[list[np.ndarray]]:
     """The layers of each sentence, without boundaries, where row i goes on from the row i of the batches before."""
     reference, states, found = NumpyELMo(*files), {}, []
     for batch in batches:
@@ -59,7 +57,7 @@ def test_ids_are_those_of_the_tokenizer() -> None:
     assert batch_to_ids([]).shape == (0, 0, 50)
 
 
-def test_the_embedder_carries_its_state_through_batches_of_other_sizes(files: Files) -> None:
+def test_the_embedder_carries_its_state_through_batches_of_other_sizes(files: tuple[Path, Path]) -> None:
     embedder, batches = ElmoEmbedder(*files), [FIRST, SECOND, THIRD, FIRST]
     for batch, expected in zip(batches, carried(files, batches), strict=True):
         for found, layers in zip(embedder.embed_batch(batch), expected, strict=True):
@@ -74,7 +72,7 @@ def test_the_embedder_carries_its_state_through_batches_of_other_sizes(files: Fi
             np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-def test_files(files: Files, tmp_path: Path) -> None:
+def test_files(files: tuple[Path, Path], tmp_path: Path) -> None:
     """In each format, and keyed by sentences, where a slash makes a group, as in AllenNLP."""
     lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]
     text, out = write_lines(tmp_path / "text.txt", lines), str(tmp_path / "out.hdf5")
@@ -98,7 +96,7 @@ def test_files(files: Files, tmp_path: Path) -> None:
             ElmoEmbedder(*files).embed_file(text.open(), out, use_sentence_keys=True)
 
 
-def test_addresses_of_published_models(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("hf_elmo.integrations.allennlp.download", lambda name: asked.append(name) or files)
     ElmoEmbedder()
@@ -109,7 +107,7 @@ def test_addresses_of_published_models(files: Files, monkeypatch: pytest.MonkeyP
         Elmo(f"{base}_options.json", "https://example.org/weights.hdf5", 1)
 
 
-def test_the_module_mixes_as_its_options_say(files: Files) -> None:
+def test_the_module_mixes_as_its_options_say(files: tuple[Path, Path]) -> None:
     elmo = Elmo(*map(str, files), num_output_representations=2, dropout=0.0)
     output = elmo(batch_to_ids(FIRST))
     assert elmo.get_output_dim() == 14
@@ -142,7 +140,7 @@ def test_the_scalar_mix_alone() -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"do_layer_norm": True}, {"vocab_to_cache": ["", "a"]}], ids=str)
-def test_sentences_that_are_all_without_words(files: Files, how: dict) -> None:
+def test_sentences_that_are_all_without_words(files: tuple[Path, Path], how: dict) -> None:
     for shape in ((2, 0), (0, 0), (2, 3, 0)):
         ids, elmo = torch.zeros(*shape, 50, dtype=torch.int64), Elmo(*files, 2, **how)
         output = elmo(ids, ids[..., 0]) if "vocab_to_cache" in how else elmo(ids)
@@ -158,7 +156,7 @@ def test_sentences_that_are_all_without_words(files: Files, how: dict) -> None:
         assert np.abs(row - NumpyELMo(*files).layers([])[0].mean(0)).max() <= TOLERANCE
 
 
-def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(files: Files) -> None:
+def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(files: tuple[Path, Path]) -> None:
     """With the place of `@@UNKNOWN@@` a word has the vector of that word; with a place beyond the list, its own."""
     cached = ["@@PADDING@@", "@@UNKNOWN@@", *sorted({word for row in FIRST for word in row})]
     ids, stop, plain = batch_to_ids(FIRST), cached.index("."), Elmo(*files, 1, dropout=0.0)
@@ -179,7 +177,7 @@ def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(files: F
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_gradients_of_any_character_ids(files: Files, requires_grad: bool) -> None:
+def test_gradients_of_any_character_ids(files: tuple[Path, Path], requires_grad: bool) -> None:
     """At each training step those of the batch alone: the carried state has no graph, whatever rows a batch has."""
     elmo, without = (Elmo(*files, 1, requires_grad=requires_grad, dropout=0.0) for _ in range(2))
     for rows in (2, 1, 3, 2):
@@ -194,7 +192,7 @@ def test_gradients_of_any_character_ids(files: Files, requires_grad: bool) -> No
             torch.testing.assert_close(found.grad, wanted.grad)
 
 
-def test_a_network_that_was_trained_with_allennlp_is_loaded(files: Files, tmp_path: Path) -> None:
+def test_a_network_that_was_trained_with_allennlp_is_loaded(files: tuple[Path, Path], tmp_path: Path) -> None:
     learned = ([0.5, -1.25, 2.0], 1.5)
     other = write_files(tmp_path / "other", None, make_arrays(make_options(), seed=1))
     network = nn.ModuleDict({"elmo": Elmo(*files, 1, dropout=0.0), "head": nn.Linear(14, 2)})

@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-from pathlib import Path
 
 import datasets
 import pytest
@@ -15,15 +14,6 @@ SENTENCES = [[["one"]], [["two"]], [["three", "four"]], [["five"]], [["sechs", "
 LINES = [f"{number} {'word ' * (number * 7 % 11)}süß" for number in range(40)]
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    folder = tmp_path / "corpus"
-    write_lines(folder / "b.txt", ["three four", "", "  ", "five"])
-    (folder / "c.txt.gz").write_bytes(gzip.compress("sechs süß\n\nsieben\nacht\n".encode()))
-    (folder / "a.txt").write_text("one\ntwo", encoding="utf-8")
-    return folder
-
-
 def assert_in_parts(source: TextFiles | DatasetTexts, world_size: int, spread: int) -> None:
     """Each text is in exactly one part, from whatever text a part is read; parts differ by at most `spread` texts."""
     parts = [list(source.part(rank, world_size).read()) for rank in range(world_size)]
@@ -33,27 +23,28 @@ def assert_in_parts(source: TextFiles | DatasetTexts, world_size: int, spread: i
         assert list(source.part(rank, world_size).read(3)) == whole[3:]
 
 
-def test_files_are_read_in_order_from_any_sentence(files):
+def test_files_are_read_in_order_from_any_sentence_or_by_documents(tmp_path):
+    """Blank lines and files part documents."""
+    write_lines(tmp_path / "b.txt", ["three four", "", "  ", "five"])
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress("sechs süß\n\nsieben\nacht\n".encode()))
+    (tmp_path / "a.txt").write_text("one\ntwo", encoding="utf-8")
     for start in range(9):
-        assert list(TextFiles(f"{files}/*").read(start)) == SENTENCES[start:]
-    twice = TextFiles([files / "a.txt", files / "c.txt.gz", files / "a.txt"])
+        assert list(TextFiles(f"{tmp_path}/*").read(start)) == SENTENCES[start:]
+    twice = TextFiles([tmp_path / "a.txt", tmp_path / "c.txt.gz", tmp_path / "a.txt"])
     assert list(twice.read()) == SENTENCES[:2] + SENTENCES[4:]
-
-
-def test_documents_and_rows_of_other_formats(tmp_path, files):
-    """Blank lines and files part documents. A tokenizer splits raw text."""
     documents = [[["one"], ["two"]], [["three", "four"]], [["five"]], [["sechs", "süß"]], [["sieben"], ["acht"]]]
-    assert list(TextFiles(files, documents=True).read()) == documents
+    assert list(TextFiles(tmp_path, documents=True).read()) == documents
+
+
+def test_rows_of_other_formats_and_of_a_dataset(tmp_path):
+    """A tokenizer splits raw text."""
     write_lines(tmp_path / "a.jsonl", ['{"text": "a b"}', '{"text": "d e\\nf"}', '{"text": null}'])
     texts = open_texts(tmp_path / "a.jsonl", documents=True)
     assert list(texts.read()) == [[["a", "b"]], [["d", "e"], ["f"]], []]
-    (files / "a.txt").write_text("Don't!\n", encoding="utf-8")
-    assert list(TextFiles(files / "a.txt", ElmoTokenizer()).read()) == [[["Don", "'t", "!"]]]
+    raw = TextFiles(write_lines(tmp_path / "a.txt", ["Don't!"]), ElmoTokenizer())
+    assert list(raw.read()) == [[["Don", "'t", "!"]]]
     (tmp_path / "latin.txt").write_bytes(b"na\xefve\n")
     assert list(open_texts(tmp_path / "latin.txt", encoding="latin-1").read()) == [[["naïve"]]]
-
-
-def test_rows_of_a_dataset():
     rows = [{"text": "a b"}, {"text": ["a", "b c"]}, {"text": [["a"], ["b"]]}, {"text": None}, "a b"]
     texts = [[["a", "b"]], [["a", "b c"]], [["a"], ["b"]], [[]], [["a", "b"]]]
     assert list(DatasetTexts(rows).read()) == texts

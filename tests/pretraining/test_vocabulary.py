@@ -27,15 +27,11 @@ def test_the_frequent_words_are_kept(sentences: list, how: dict, words: list):
     assert build_vocabulary(sentences, **how).words == ["<S>", "</S>", "<UNK>", *words]
 
 
-def test_a_file_is_one_word_a_line(tmp_path):
+def test_a_file_is_one_word_a_line_and_words_outside_or_like_boundaries_are_unknown(tmp_path):
     vocabulary = build_vocabulary([*SENTENCES, ["\n", "b\rc"]])  # words that are left out
     vocabulary.save(tmp_path / "vocab.txt")
     assert (tmp_path / "vocab.txt").read_bytes() == "<S>\n</S>\n<UNK>\nb\na\nc\nd\nü\n".encode()
     assert Vocabulary.load(tmp_path / "vocab.txt").words == vocabulary.words
-
-
-def test_words_outside_are_unknown_and_so_are_words_that_read_like_boundaries():
-    vocabulary = build_vocabulary(SENTENCES)
     ids = vocabulary.ids(["a", "zebra", "<S>", "</S>", "<UNK>"])
     assert ids.dtype == np.int64
     assert ids.tolist() == [4, 2, 2, 2, 2]
