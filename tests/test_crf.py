@@ -26,14 +26,13 @@ def emissions(num_labels: int = NUM_LABELS, seed: int = 2) -> Tensor:
     return torch.randn(*MASK.shape, num_labels, dtype=torch.float64)
 
 
-def score(crf: ElmoCRF, row: Tensor, sequence: tuple[int, ...]) -> float:
-    total = crf.start[sequence[0]] + crf.end[sequence[-1]] + sum(row[i, label] for i, label in enumerate(sequence))
-    return (total + sum(crf.transitions[pair] for pair in pairwise(sequence))).item()
-
-
 def enumerated(crf: ElmoCRF, row: Tensor, length: int) -> dict[tuple[int, ...], float]:
     """The score of each sequence of labels."""
-    return {labels: score(crf, row, labels) for labels in product(range(len(crf.start)), repeat=length)}
+    scores = {}
+    for labels in product(range(len(crf.start)), repeat=length):
+        total = crf.start[labels[0]] + crf.end[labels[-1]] + sum(row[i, label] for i, label in enumerate(labels))
+        scores[labels] = (total + sum(crf.transitions[pair] for pair in pairwise(labels))).item()
+    return scores
 
 
 def test_the_likelihood_of_a_sequence() -> None:

@@ -10,12 +10,7 @@ import transformers
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from hf_elmo import (
-    ElmoForPreTraining,
-    ElmoForSequenceClassification,
-    ElmoModel,
-    ElmoTokenizer,
-)
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_classification_elmo import sequence_classification_loss
 from tests import heads
 from tests.factories import small_config, small_model

@@ -201,14 +201,13 @@ def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:
         output = model.eval()(**batch, **more)
         nll = torch.log(1 + output.mention_scores.exp()).sum() - output.antecedent_scores.log_softmax(2)[:, :, 0].sum()
         torch.testing.assert_close(output.loss, nll)
-    empty = tokenizer(["", "a word"], padding=True, return_tensors="pt")
-    output = model.eval()(**empty, labels=torch.zeros(2, 0, 3, dtype=torch.int64))
-    assert (output.spans[0] == -100).all()
-    assert output.clusters.shape == (2, 0, 3)
     one = CoreferenceCollator(tokenizer)([encode_document(tokenizer, [["Rain"]])])
     assert model(**one).spans.tolist() == [[[0, 0]]]
-    nothing = tokenizer(["", ""], padding=True, return_tensors="pt")
-    loss = model(**nothing, labels=torch.zeros(2, 0, 3, dtype=torch.int64)).loss
+    no_labels = torch.zeros(2, 0, 3, dtype=torch.int64)
+    output = model(**tokenizer(["", "a word"], padding=True, return_tensors="pt"), labels=no_labels)
+    assert (output.spans[0] == -100).all()
+    assert output.clusters.shape == (2, 0, 3)
+    loss = model(**tokenizer(["", ""], padding=True, return_tensors="pt"), labels=no_labels).loss
     assert loss == 0
     loss.backward()
 

@@ -54,10 +54,8 @@ def test_every_architecture_equals_the_textbook(changes: dict) -> None:
     """In two batches, the second of which starts from the state after the first."""
     model, tokenizer = make(3.0, torch.float64, **changes)
     state, textbook, how = None, [None] * 3, {"is_split_into_words": True, "return_tensors": "pt"}
-    first, second = (
-        [["Ünïcödé", "日本語", "😀", ""], ["a"], ["long", "x" * 70]],
-        [["y" * 43, "z" * 48], ["b"], [""] * 5],
-    )
+    first = [["Ünïcödé", "日本語", "😀", ""], ["a"], ["long", "x" * 70]]
+    second = [["y" * 43, "z" * 48], ["b"], [""] * 5]
     for batch in (first, second):
         output = model(**tokenizer(batch, padding=True, **how), state=state, output_hidden_states=True, use_cache=True)
         state = output.state

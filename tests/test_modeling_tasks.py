@@ -15,6 +15,7 @@ from tests.factories import SENTENCES, small_model
 from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, make, stored, tensors_of, without_labels
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
+with_word_vectors = pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
 
 
 @pytest.mark.parametrize("head", NETWORKS)
@@ -31,7 +32,7 @@ def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) 
         model(**batch, output_hiden_states=True)
 
 
-@pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
+@with_word_vectors
 def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
     """The modules of a replica have tensors in place of parameters: they have no parameters, no dtype, no device."""
     model, batch = make(head, **(VECTORS if words else {})), batch_of(tokenizer, head, words=words)
@@ -83,12 +84,11 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
 
 
 @pytest.mark.parametrize("head", NETWORKS)
-@pytest.mark.parametrize("items", [None, 0])
-def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, items: int | None) -> None:
+@pytest.mark.parametrize("count", [{}, {"num_items_in_batch": torch.tensor(0)}], ids=["alone", "as Trainer counts"])
+def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, count: dict) -> None:
     """0 / 0 would turn all weights into NaN."""
     model, batch = make(head, scalar_mix_l2=0.1).train(), batch_of(tokenizer, head)
     nothing = {name: torch.full_like(labels, -100) for name, labels in heads.labels_of(batch).items()}
-    count = {} if items is None else {"num_items_in_batch": torch.tensor(items)}  # as Trainer counts
     loss = model(**{**batch, **nothing}, **count).loss
     loss.backward()
     assert loss.isfinite()
@@ -107,12 +107,10 @@ def test_texts_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
         assert all(value.isfinite().all() for value in tensors_of(model(**inputs)).values())
 
 
-@pytest.mark.parametrize(
-    ("head", "side", "words"), [*((head, "left", True) for head in NETWORKS), ("crf", "right", False)]
-)
-def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: str, side: str, words: bool) -> None:
+@with_word_vectors
+def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
     model = make(head, **(VECTORS if words else {}), **NO_DROPOUT, scalar_mix_l2=0.1).double()
-    batch = batch_of(tokenizer, head, side, words=words)
+    batch = batch_of(tokenizer, head, "left" if words else "right", words=words)
     layers = stored(model, batch)
     assert layers["bilm_layers"].shape == (*batch["attention_mask"].shape, 3, 22)
     expected, gradients = model(**batch), []
@@ -165,9 +163,7 @@ WRONG_LABELS = [
 
 @pytest.mark.parametrize(("head", "place", "labels"), WRONG_LABELS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_labels_that_are_not_of_words(
-    tokenizer: ElmoTokenizer, head: str, place: tuple, labels: dict, side: str
-) -> None:
+def test_labels_that_are_not_of_words(tokenizer, head: str, place: tuple, labels: dict, side: str) -> None:
     batch = batch_of(tokenizer, head, side)
     for name, value in labels.items():
         batch[name] = batch[name].clone()

@@ -60,10 +60,8 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(tmp_path: Path, name: 
 
 def test_a_sampled_softmax_does_not_pass_by_its_adapter() -> None:
     inputs = batch_of(ElmoTokenizer(), "language models")
-    model = peft.get_peft_model(
-        make_new("language models", freeze_bilm=False, num_sampled=7),
-        peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False),
-    )
+    config = peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
+    model = peft.get_peft_model(make_new("language models", freeze_bilm=False, num_sampled=7), config)
     with pytest.raises(ValueError, match="lm_head"):  # it would read the weights of the head, not the adapter's
         model.train()(**inputs)
     adapted = model.eval()(**inputs).loss
