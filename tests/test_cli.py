@@ -77,16 +77,16 @@ def test_the_commands_of_the_pages_are_taken() -> None:
 
 
 def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(monkeypatch, capsys) -> None:
-    for error, status, says in (
+    monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", describe := Mock())
+    for describe.side_effect, status, says in (
         (ValueError("size is 0"), 1, "hf-elmo: error: size is 0\n"),
         (RuntimeError("boom"), 1, "hf-elmo: error: RuntimeError: boom\n"),
         (EOFError("cut"), 1, "\nhf-elmo: error: EOFError: cut\n"),
         (KeyboardInterrupt(), 130, "hf-elmo: stopped\n"),
     ):
-        monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", Mock(side_effect=error))
         assert main(["env"]) == status
         assert capsys.readouterr() == ("", says)
-    monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", Mock(side_effect=OSError("no disk")))
+    describe.side_effect = OSError("no disk")
     with pytest.raises(OSError, match="no disk"):
         main(["--traceback", "env"])
 

@@ -23,6 +23,7 @@ TEXTS = ["one two three", "four", "", "five six seven eight"]
 LENGTHS = [5, 3, 2, 6]  # with <S> and </S>
 WORDS = ["the", "cat", "Rain", "<S>", "naïve"]  # those that have a vector
 PADDED_TO_12 = {"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}
+IN_PIECES = {"truncation": True, "max_length": 4, "return_overflowing_tokens": True}
 every_side = pytest.mark.parametrize("side", ["right", "left"])
 
 
@@ -92,8 +93,7 @@ def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoToke
     assert [encoded["input_ids"][0][place] for place in (1, 3, 5)] == [empty] * 3
     pairs = tokenizer([["x", ""], ["x"]], [["", "x"], [""]], is_split_into_words=True)["input_ids"]
     assert pairs[0][1:3] + pairs[0][5:7] + pairs[1][1:2] + pairs[1][4:5] == [x, empty, empty, x, x, empty]
-    in_pieces = {"truncation": True, "max_length": 4, "return_overflowing_tokens": True}
-    pieces = tokenizer(["x", "x", "", "x"], is_split_into_words=True, **in_pieces)["input_ids"]
+    pieces = tokenizer(["x", "x", "", "x"], is_split_into_words=True, **IN_PIECES)["input_ids"]
     assert [piece[1:-1] for piece in pieces] == [[x, x], [empty, x]]
 
 
@@ -148,7 +148,6 @@ def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: s
     for ids, mask in zip(encoded["input_ids"], encoded["special_tokens_mask"].tolist(), strict=True):
         assert tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True) == mask
     assert tokenizer.get_special_tokens_mask([[0] * 50] * 2, [[0] * 50]) == [1, 0, 0, 1, 1, 0, 1]
-    assert [tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)] == [2, 4]
 
 
 @pytest.mark.parametrize("tensors", ["pt", "np", None])
@@ -177,7 +176,6 @@ def test_the_vocabulary_is_that_of_the_characters(model: ElmoModel) -> None:
     row = tokenizer.convert_tokens_to_ids("aé")
     expected = ["<begin word>", "<0x61>", "<0xC3>", "<0xA9>", "<end word>", "<word padding>"]
     assert [names[number] for number in row[:6]] == expected
-    assert tokenizer.get_added_vocab() == {"<pad>": 0, "<S>": 257, "</S>": 258}
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
@@ -217,12 +215,11 @@ def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
     assert aligned(["O", "O", "B-LOC"], words[0]) == [-100, "O", "O", "B-LOC", -100]
     assert aligned(labels, padding=True, padding_side="left")[1] == [-100, -100, -100, 7, -100]
     assert aligned(labels, truncation=True, max_length=4)[0] == [-100, 4, 5, -100]
-    in_pieces = {"truncation": True, "max_length": 4, "return_overflowing_tokens": True}
     pieces = [[-100, 4, 5, -100], [-100, 6, -100], [-100, 7, -100]]
-    assert aligned(labels, **in_pieces) == pieces
-    assert aligned(labels[0], words[0], **in_pieces) == pieces[:2]
-    assert aligned(labels, **in_pieces, stride=1, padding=True)[1] == [-100, 5, 6, -100]
-    for how in ({}, in_pieces):
+    assert aligned(labels, **IN_PIECES) == pieces
+    assert aligned(labels[0], words[0], **IN_PIECES) == pieces[:2]
+    assert aligned(labels, **IN_PIECES, stride=1, padding=True)[1] == [-100, 5, 6, -100]
+    for how in ({}, IN_PIECES):
         for wrong in (labels[:1], [[4, 5], [7]], [[4, 5, 6, 6], [7]]):
             with pytest.raises(ValueError, match="labels"):
                 aligned(wrong, **how)

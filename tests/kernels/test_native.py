@@ -151,8 +151,8 @@ print(native.library() is not None, native.reason(), native.describe()["kernels 
 
 def process(home: Path, *arguments: str) -> subprocess.Popen:
     variables = {**os.environ, "HF_HOME": str(home), "HF_ELMO_CFLAGS": "-O0"}
-    command, pipes = [sys.executable, "-c", SCRIPT, *arguments], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=variables, text=True, **pipes)
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    return subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE)
 
 
 @pytest.mark.slow
