@@ -165,7 +165,8 @@ def _encoding_with(backend: Tokenizer, splits: bool = True) -> Iterator[None]:
                 backend.pre_tokenizer = backend.normalizer = None
             yield
         finally:
-            backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
+            if not splits:
+                backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
             backend.no_truncation()
             backend.no_padding()
 
