@@ -84,7 +84,8 @@ class ElmoInputs:
 
 @dataclass
 class ElmoWords:
-    """The words of one text of each row, without boundaries: what a head reads. Rows of words are right-padded."""
+    """The words of one text of each row, without boundaries: what a head reads. Rows of words are right-padded.
+    `layers` are of all tokens, among which `indices` finds the words."""
 
     places: Tensor  # [batch, positions], bool, the positions of the words
     mask: Tensor  # [batch, words], bool, false at padding
