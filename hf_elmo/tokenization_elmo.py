@@ -1,5 +1,6 @@
 """The tokenizer: text to words, words to character ids."""
 
+import copy
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,18 +156,12 @@ _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
 @contextmanager
-def _encoding_with(backend: Tokenizer, splits: bool = True) -> Iterator[None]:
-    """Resets what a call sets, which would change the hash of the tokenizer, by which datasets finds results. If not
-    `splits`, words are not split further."""
+def _encoding_with(backend: Tokenizer) -> Iterator[None]:
+    """Resets what a call sets, which would change the hash of the tokenizer, by which datasets finds results."""
     with _BACKEND_SETTINGS:
-        pre_tokenizer, normalizer = backend.pre_tokenizer, backend.normalizer
         try:
-            if not splits:
-                backend.pre_tokenizer = backend.normalizer = None
             yield
         finally:
-            if not splits:
-                backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
             backend.no_truncation()
             backend.no_padding()
 
@@ -308,6 +303,10 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
+        splitter, normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
+        self._tokenizer.pre_tokenizer = self._tokenizer.normalizer = None  # not copied: that compiles the pattern again
+        self._backend_of_words = copy.deepcopy(self._tokenizer)  # another thread may save the tokenizer during a call
+        self._tokenizer.pre_tokenizer, self._tokenizer.normalizer = splitter, normalizer
 
     @property
     def word_splitting(self) -> str:
@@ -438,8 +437,13 @@ class ElmoTokenizer(TokenizersBackend):
             return BatchEncoding(data, tensor_type=return_tensors)
         if not batched:
             text, text_pair = [text], None if text_pair is None else [text_pair]
-        with _encoding_with(self._tokenizer, splits=not is_split_into_words):
-            encoded = super()._encode_plus(text, text_pair, is_split_into_words=is_split_into_words, **kwargs)
+        tokenizer = self
+        if is_split_into_words:
+            tokenizer = copy.copy(self)
+            tokenizer._tokenizer = self._backend_of_words
+        kwargs["is_split_into_words"] = is_split_into_words
+        with _encoding_with(tokenizer._tokenizer):
+            encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
         if is_split_into_words and "offset_mapping" in encoded:
             encoded["offset_mapping"] = [
                 [(0, 0) if token == _EMPTY_WORD else span for token, span in zip(one.tokens, one.offsets, strict=True)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TokenizersBackend
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.checkpoints.hub import FILES as CODE
@@ -313,3 +313,16 @@ def test_other_names_of_special_tokens_have_the_same_ids_and_added_ones_are_word
     changed.save_pretrained(tmp_path)
     again = ElmoTokenizer.from_pretrained(tmp_path)
     assert (again.tokenize("in New York"), len(again)) == (["in", "New York"], 262)
+
+
+def test_a_tokenizer_saved_while_it_encodes_words_splits_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another thread."""
+    tokenizer, encode = ElmoTokenizer(), TokenizersBackend._encode_plus
+
+    def save_and_encode(*arguments: object, **options: object) -> object:
+        tokenizer.save_pretrained(tmp_path)
+        return encode(*arguments, **options)
+
+    monkeypatch.setattr(TokenizersBackend, "_encode_plus", save_and_encode)
+    tokenizer([["New York", "!"]], is_split_into_words=True)
+    assert ElmoTokenizer.from_pretrained(tmp_path).split_into_words(["Don't!"]) == [["Don", "'t", "!"]]
