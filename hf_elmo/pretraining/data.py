@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -76,12 +77,18 @@ class _Batches(IterableDataset):
         self.batch_size, self.seed, self.shuffle_block = batch_size, seed, shuffle_block
         self.rank, self.world_size = rank, world_size
         self._epoch, self._texts_read = 0, 0  # passes over the source completed, texts of this pass read
-        self._texts = self._read()
         self._step, self._resumed_at = 0, 0  # batches of the current epoch yielded; those yielded before a stop
         self._length: int | None = None
         self._made: deque[Future] = deque()  # batches that nobody has taken yet, each with the position after it
-        self._thread = ThreadPoolExecutor(1)
         self._taken: dict[str, Any] = {}  # the position after the batch that was taken last
+
+    @cached_property
+    def _texts(self) -> Iterator[Text]:
+        return self._read()
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
 
     def __len__(self) -> int:
         if self._length is None:
@@ -106,9 +113,10 @@ class _Batches(IterableDataset):
         yield from repeat(None, self._step)
         while length is None or self._step < length:
             self._step += 1
-            while len(self._made) <= self.ahead:
+            while self.ahead and len(self._made) <= self.ahead:
                 self._made.append(self._thread.submit(lambda: (self._next_batch(), self._position())))
-            batch, self._taken = self._made.popleft().result()
+            made = self._made.popleft().result() if self._made else (self._next_batch(), self._position())
+            batch, self._taken = made
             yield batch
         self._step = 0
 

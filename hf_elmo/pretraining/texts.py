@@ -171,6 +171,8 @@ class DatasetTexts(_Texts):
 
     def part(self, rank: int, world_size: int) -> Self:
         part = super().part(rank, world_size)
+        if world_size == 1:
+            return part
         if hasattr(self.dataset, "column_names"):
             from datasets.distributed import split_dataset_by_node
 

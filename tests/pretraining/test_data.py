@@ -91,6 +91,26 @@ def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, w
 
 
 @KINDS
+def test_batches_that_were_read_are_read_in_another_process(tokenizer, kind):
+    data, other = make(kind, tokenizer), make(kind, tokenizer)
+    first = next(iter(data)), next(iter(other))
+    torch.testing.assert_close(*first, rtol=0, atol=0)
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=20
+    )
+    torch.testing.assert_close(next(iter(loader)), next(iter(other)), rtol=0, atol=0)
+
+
+def test_texts_without_a_length(tokenizer):
+    class Stream:
+        def __iter__(self) -> Iterator[list[list[str]]]:
+            return iter(TEXTS)
+
+    stream, listed = (PackedWindows(DatasetTexts(each), tokenizer, 2, window=5) for each in (Stream(), TEXTS))
+    torch.testing.assert_close(next(iter(stream)), next(iter(listed)), rtol=0, atol=0)
+
+
+@KINDS
 def test_a_run_that_counted_nothing_goes_on_in_epochs(tokenizer, kind):
     """`--steps` needs no length, `--epochs` does: it goes on after the steps that were made of the current pass."""
     counted, endless = make(kind, tokenizer), make(kind, tokenizer)
