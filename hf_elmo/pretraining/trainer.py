@@ -354,10 +354,13 @@ class ElmoPreTrainer(Trainer):
         for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
             self._require_finite(name, weight.detach().sum())
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        """As in `Trainer`, but without `training_args.bin`, whose paths and tokens must not be published;
-        FloatingPointError if a weight is not finite."""
+    def save_model(self, *args: Any, **kwargs: Any) -> None:
+        """As in `Trainer`; FloatingPointError, in every process, if a weight is not finite."""
         self._require_finite_weights()
+        super().save_model(*args, **kwargs)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        """As in `Trainer`, but without `training_args.bin`, whose paths and tokens must not be published."""
         if self._average is not None:
             state_dict = self._average.module.state_dict()
         super()._save(output_dir, state_dict)
