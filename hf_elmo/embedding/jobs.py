@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -37,7 +38,7 @@ LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
 T = TypeVar("T")
-_job: Job  # of this worker
+_device = "cpu"  # of this worker
 
 
 class Job:
@@ -229,13 +230,13 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     devices = context.SimpleQueue()
     for device in devices_of_workers(job.model.device, workers):
         devices.put(device)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (file, devices, threads))
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads))
     pending: deque[Future[int]] = deque()
 
     def compute(*shard: Any) -> None:
         if len(pending) == 2 * workers:  # the rows of further shards would wait in memory
             bar.update(pending.popleft().result())
-        pending.append(pool.submit(_compute_in_worker, *shard))
+        pending.append(pool.submit(_compute_in_worker, file, *shard))
 
     try:
         yield compute
@@ -262,13 +263,12 @@ def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
     return len(rows)
 
 
-def _start_worker(file: Path, devices: Any, threads: int) -> None:
-    """Loads the job. On the CPU, all workers share the weights, mapped into memory."""
-    global _job
+def _start_worker(devices: Any, threads: int) -> None:
+    global _device
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _job = torch.load(file, map_location=devices.get(), mmap=True, weights_only=False)
+    _device = devices.get()
 
 
 def _end_with_parent() -> None:
@@ -276,5 +276,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _compute_in_worker(*shard: Any) -> int:
-    return _compute(_job, *shard)
+@cache
+def _job_of_worker(file: Path) -> Job:
+    """The job of this worker. On the CPU, all workers share the weights, mapped into memory."""
+    return torch.load(file, map_location=_device, mmap=True, weights_only=False)
+
+
+def _compute_in_worker(file: Path, *shard: Any) -> int:
+    return _compute(_job_of_worker(file), *shard)
