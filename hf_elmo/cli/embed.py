@@ -147,6 +147,8 @@ def neighbors(
     options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
     for layer, places in nearest_neighbors(model, sentence, word, corpus, **options).items():
         name = layer if isinstance(layer, str) else f"layer {layer}"
+        if not places:
+            print(f"{name}  no other sentence of CORPUS has {word!r}; --any-word compares all words", file=sys.stderr)
         for place in places:
             where = place.word if layer == 0 else f"{place.row + 1}: {place.in_context()}"
             print(f"{name}  {place.similarity:.3f}  {where}")

@@ -102,11 +102,7 @@ def test_batches_that_were_read_are_read_in_another_process(tokenizer, kind):
 
 
 def test_texts_without_a_length(tokenizer):
-    class Stream:
-        def __iter__(self) -> Iterator[list[list[str]]]:
-            return iter(TEXTS)
-
-    stream, listed = (PackedWindows(DatasetTexts(each), tokenizer, 2, window=5) for each in (Stream(), TEXTS))
+    stream, listed = (PackedWindows(DatasetTexts(each), tokenizer, 2, window=5) for each in (iter(TEXTS), TEXTS))
     torch.testing.assert_close(next(iter(stream)), next(iter(listed)), rtol=0, atol=0)
 
 
