@@ -8,7 +8,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, mean_over, refuse_unknown
+from .modeling_elmo import State, count_labels, mean_over, refuse_unknown
 from .modeling_heads_elmo import (
     ElmoAttentionPooling,
     ElmoBiLSTM,
@@ -16,7 +16,6 @@ from .modeling_heads_elmo import (
     ElmoInputs,
     ElmoTaskModel,
     ElmoWords,
-    count_labels,
     masked_softmax,
     max_over,
 )

@@ -12,8 +12,8 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, expand, refuse_unknown
-from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, count_labels, masked_softmax, require
+from .modeling_elmo import State, count_labels, expand, refuse_unknown
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, masked_softmax, require
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)
@@ -272,7 +272,10 @@ class ElmoCoreferenceHead(ElmoHead):
         inside = ends < torch.searchsorted(document.sentences, document.sentences, right=True)[:, None]
         first, last = starts.expand_as(ends)[inside], ends[inside]
         candidates = torch.arange(len(first), device=device).split(CANDIDATES)
-        scores = [self.mention_scorer(self.span_vectors(document, first[some], last[some])) for some in candidates]
+        enabled = torch.is_autocast_enabled(device.type)
+        # Until PyTorch 2.10, weights that autocast casts under `no_grad` stay in its cache, and get no gradient later.
+        with torch.autocast(device.type, enabled=enabled, cache_enabled=False):
+            scores = [self.mention_scorer(self.span_vectors(document, first[some], last[some])) for some in candidates]
         order = torch.cat(scores).argsort(descending=True, stable=True)
         kept = torch.tensor(prune(first.tolist(), last.tolist(), order, count), dtype=torch.int64, device=device)
         return first[kept], last[kept]

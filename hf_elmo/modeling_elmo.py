@@ -19,7 +19,7 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_PADDING_ID, ElmoConfig
+from .configuration_elmo import IGNORE_INDEX, SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_PADDING_ID, ElmoConfig
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -66,6 +66,13 @@ def words_mask(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tens
         return mask & (first_character != SENTENCE_BEGIN_ID) & (first_character != SENTENCE_END_ID)
     position = mask.cumsum(1)
     return mask & (position > 1) & (position < position[:, -1:])
+
+
+def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    """The number by which a sum of losses is divided: `num_items_in_batch`, if given (the number of labels of all
+    accumulated steps), else the number of labels that are not -100. At least 1: 0 / 0 would make the weights NaN."""
+    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return count.clamp(min=1)
 
 
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, TOKEN_IDS, UNKNOWN_ID, ElmoConfig
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact, count_labels
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -17,13 +17,6 @@ def require(name: str, argument: Tensor | None) -> Tensor:
     if argument is None:
         raise ValueError(f"{name} is missing: the model needs it with these inputs (see the documentation of forward).")
     return argument
-
-
-def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """The number by which a sum of losses is divided: `num_items_in_batch`, if given (the number of labels of all
-    accumulated steps), else the number of labels that are not -100. At least 1: 0 / 0 would make the weights NaN."""
-    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
-    return count.clamp(min=1)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, Packing, State, product_dtype, refuse_unknown
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, Packing, State, count_labels, product_dtype, refuse_unknown
 
 ROWS_AT_ONCE = 256  # the number of hidden vectors whose logits are in memory at once
 WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
@@ -322,9 +322,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             raise ValueError(
                 "lm_head has an adapter, quantized weights, offloading or a hook: train with num_sampled = vocab_size."
             )
-        items = max(1, len(predicted)) if num_items_in_batch is None else num_items_in_batch
         sums = nll.new_zeros(len(targets)).index_copy(0, predicted, nll.detach()).view(2, -1).sum(1)
-        return total / items, *(sums / (targets != IGNORE_INDEX).view(2, -1).sum(1).clamp(min=1))
+        counts = (targets != IGNORE_INDEX).view(2, -1).sum(1).clamp(min=1)
+        return total / count_labels(targets, num_items_in_batch), *(sums / counts)
 
     def _full_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         head = self.lm_head

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, expand, refuse_unknown
+from .modeling_elmo import State, count_labels, expand, refuse_unknown
 from .modeling_heads_elmo import (
     ElmoAttentionPooling,
     ElmoBiLSTM,
@@ -18,7 +18,6 @@ from .modeling_heads_elmo import (
     ElmoInputs,
     ElmoTaskModel,
     ElmoWords,
-    count_labels,
     masked_softmax,
     max_over,
 )

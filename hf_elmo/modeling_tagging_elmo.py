@@ -12,8 +12,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import Packing, State, compact, expand, refuse_unknown
-from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, count_labels, require
+from .modeling_elmo import Packing, State, compact, count_labels, expand, refuse_unknown
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, require
 from .pipeline_elmo import ElmoTokenClassificationPipeline
 
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence

@@ -83,7 +83,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
     torch.testing.assert_close(sum(losses) - without_penalty, torch.tensor(penalty), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("head", NETWORKS)
+@pytest.mark.parametrize("head", [*NETWORKS, "language models"])
 @pytest.mark.parametrize("count", [{}, {"num_items_in_batch": torch.tensor(0)}], ids=["alone", "as Trainer counts"])
 def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, count: dict) -> None:
     """0 / 0 would turn all weights into NaN."""
@@ -220,10 +220,15 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
 @pytest.mark.parametrize("head", ["no head", *EACH_BY_ITSELF])
 @pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
 def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
-    """Scores differ by the rounding of the layers; the loss is computed in float32; gradients are finite."""
+    """Scores differ by the rounding of the layers; the loss is computed in float32; the same weights have gradients,
+    which are finite."""
     model, batch = make(head, **VECTORS, **NO_DROPOUT), batch_of(tokenizer, head, words=True)
-    name = next(iter(tensors_of(model(**batch))))
-    expected = model(**batch)[name].detach()
+    exact = model(**batch)
+    name = next(iter(tensors_of(exact)))
+    expected = exact[name].detach()
+    (exact.last_hidden_state.sum() if head == "no head" else exact.loss).backward()
+    trained = {key for key, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
     model = model if how == "autocast" else model.to(getattr(torch, how))
     with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
         output = model(**batch)
@@ -237,7 +242,9 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
         assert 0 < error < 24 * (2**-11 if how == "float16" else 2**-8)
     if how != "float16":
         loss.backward()
-        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+        grads = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+        assert grads.keys() == trained
+        assert all(grad.isfinite().all() for grad in grads.values())
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

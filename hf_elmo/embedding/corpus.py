@@ -21,7 +21,6 @@ import torch
 from ..checkpoints.loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
 from ..utils.text import NamedRow, Row, local_path, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
@@ -150,7 +149,7 @@ def embed(
     model, tokenizer = prepare(model, tokenizer, dtype, device)
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
     encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, window=window)
-    with evaluation_mode(model), tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
+    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         rows = rows_of(inputs, reading, Path(folder))
         if output is not None:
             survey = Survey(rows)  # a malformed row raises here, before the work

@@ -18,6 +18,7 @@ from transformers.utils import logging
 
 from ..modeling_elmo import ElmoModel, Packing, State
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import BEGIN, END, Speller, Token
 from ..utils.text import NamedRow, Row
 from .jobs import cut
@@ -133,7 +134,7 @@ class CorpusEncoder:
     few fit into the budget are encoded in the same way.
 
     Args:
-        model: the model in evaluation mode, on the device and in the dtype to compute with.
+        model: the model, on the device and in the dtype to compute with.
         tokenizer: splits the rows, and makes the character ids of the words.
         layers, pooling, output_dtype, batch_tokens, window, pretokenized: as in [`embed`]. The budget is `batch_tokens`
             until memory runs out, which halves it.
@@ -196,7 +197,8 @@ class CorpusEncoder:
             encode, count, tokens = self._plan([len(rows.words[row]) + BOUNDARIES for row in pending])
             group, fits = pending[:count], True
             try:
-                encode(rows, group)
+                with evaluation_mode(self.model), torch.autocast(self.model.device.type, enabled=False):
+                    encode(rows, group)
             except (MemoryError, RuntimeError) as error:
                 if not isinstance(error, MemoryError) and not re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE):
                     raise

@@ -30,6 +30,7 @@ from tqdm.auto import tqdm
 
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
+from ..kernels import enabled
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..tokenization_elmo import ElmoTokenizer
 
@@ -230,7 +231,8 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     devices = context.SimpleQueue()
     for device in devices_of_workers(job.model.device, workers):
         devices.put(device)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads))
+    setting = ",".join(enabled()) or "off"  # that of `kernels.use` ends with this process
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads, setting))
     pending: deque[Future[int]] = deque()
 
     def compute(*shard: Any) -> None:
@@ -263,8 +265,9 @@ def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
     return len(rows)
 
 
-def _start_worker(devices: Any, threads: int) -> None:
+def _start_worker(devices: Any, threads: int, setting: str) -> None:
     global _device
+    os.environ["HF_ELMO_KERNELS"] = setting
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

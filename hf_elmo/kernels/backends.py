@@ -151,7 +151,8 @@ def use(*names: str) -> AbstractContextManager[None]:
     except `"int8"`, and `"off"` or no name at all disables all.
 
     `use("on", "int8")` rounds the LSTM's weights for the gates, and the numbers that they multiply, to 8 bits where up
-    to three sentences are computed at once. A sentence then takes about half of the time in the original shape.
+    to three sentences are computed at once. A sentence then takes about half of the time in the original shape. It is
+    for calls of a model: what runs a model over rows, such as `embed` and `predict`, raises ValueError.
 
     Raises:
         ValueError: a name is unknown.

@@ -18,7 +18,7 @@ from . import native
 from .native import LANES
 from .tensors import CharacterWeights, aliases, first_order
 
-MOST_CHARACTERS = 1 << 16  # in a vocabulary or in a word: C counts them in 16 bits
+MOST_CHARACTERS = (1 << 16) - 1  # in a vocabulary or in a word: they are counted in 16 bits
 TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights; sums are float32
 
 

@@ -155,4 +155,5 @@ def _projection_layout(kind: str, weight: Tensor | None) -> Tensor | None:
 
 def _laid_out(kind: str, weight: Tensor) -> Tensor:
     """`weight [rows, K]` in the type of `csrc/layer.c`; a pair of bfloat16 numbers is laid out as one number."""
-    return weight.detach().to(torch.float32 if kind == "f32" else torch.bfloat16).contiguous().view(torch.float32)
+    dtype = torch.float32 if kind == "f32" else torch.bfloat16
+    return weight.detach().to(dtype, copy=True).view(torch.float32)  # a weight may begin within a pair

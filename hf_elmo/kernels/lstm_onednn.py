@@ -107,7 +107,8 @@ def run_training(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`, with gradients."""
 
     def direction(inputs, hidden, cell, weights, *loop):
-        cast = (None if weight is None else weight.to(inputs.dtype) for weight in weights)
+        # oneDNN's product does not ask for the strides of a bias.
+        cast = (None if weight is None else weight.to(inputs.dtype).contiguous() for weight in weights)
         return _Layer.apply(inputs, hidden, cell, *cast, *loop)
 
     return _run(call, direction)

@@ -4,9 +4,10 @@ Layouts of weights, and vectors of words, are expensive to compute and stay vali
 cached value is used again if each weight has the same address, version counter, shape and type, and the same values in
 some places. The version counter does not count writes through `weight.data` or NumPy. Weights of up to `WHOLE` bytes
 (the embedding of characters, biases) are compared whole, and of weights of up to `EACH_ROW` bytes (convolutions) a
-number of each row. Of larger weights, about `SAMPLES` numbers are compared, which differ if the whole weight is written
-(such as an average of weights), but not always if some rows are: call [`clear_cache`] after such a write. (To compare a
-number of each of their rows would take a tenth of the time of a sentence of five words.)
+number of each row. Of larger weights, `SPANS` spans of `SPAN` numbers are compared, which differ if the whole weight is
+written (such as an average of weights) or one in a thousand of its numbers is, but not always if some rows are: call
+[`clear_cache`] after such a write. (To compare a number of each row would take a tenth of the time of a sentence of
+five words.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]
 
 HOOKS = "forward", "forward_pre", "backward", "backward_pre"  # of a module
-WHOLE, EACH_ROW, SAMPLES = 1 << 16, 1 << 19, 64  # bytes, bytes, numbers
+WHOLE, EACH_ROW = 1 << 16, 1 << 19  # bytes
+SPANS, SPAN = 32, 64
 
 
 class CharacterWeights(NamedTuple):
@@ -195,12 +197,15 @@ def get_cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Mad
         weights: the value depends on them; `why_not_cached(weights)` must be `None`. Kept while `weights[0]` exists.
         name: distinguishes several values that depend on the same weights.
     """
-    entries = _entries.setdefault(weights[0], {})
     state = [(weight.data_ptr(), weight._version, weight.shape, weight.dtype) for weight in weights]
-    entry = entries.get(name)
-    if entry is None or entry.state != state or any(view.tobytes() != content for view, content in entry.samples):
-        samples = [(view, view.tobytes()) for view in map(_sample, weights)]
-        entries[name] = entry = _Entry(state, samples, make())
+    entry = _entries.get(weights[0], {}).get(name)
+    if entry is not None and entry.state == state:
+        if all(view.tobytes() == content for view, content in entry.samples):
+            return entry.value
+        _entries.clear()  # who writes one weight without its counter may have written others, in other places
+    samples = [(view, view.tobytes()) for view in map(_sample, weights)]
+    entry = _Entry(state, samples, make())
+    _entries.setdefault(weights[0], {})[name] = entry
     return entry.value
 
 
@@ -212,8 +217,8 @@ def cached_values() -> list[Any]:
 def clear_cache(model: nn.Module) -> None:
     """Drop everything that was computed from the model's weights and cached.
 
-    Call it after writing some rows of an LSTM, a highway layer or a projection through `weight.data` or NumPy: such
-    writes may not be noticed.
+    Call it after writing some rows, or fewer than one number in a thousand, of an LSTM, a highway layer or a projection
+    through `weight.data` or NumPy: such writes may not be noticed.
     """
     for weight in model.parameters():
         _entries.pop(weight, None)
@@ -222,7 +227,8 @@ def clear_cache(model: nn.Module) -> None:
 def _sample(weight: Tensor) -> np.ndarray:
     """A view of the numbers of a weight that are compared, valid as long as the weight has the same address."""
     memory = (ctypes.c_char * weight.nbytes).from_address(weight.data_ptr())
-    step = weight.numel() // SAMPLES | 1  # odd, as an even step may stay in one column of a matrix
+    numbers = np.frombuffer(memory, f"u{weight.itemsize}")
     if weight.nbytes <= EACH_ROW:
-        step = 1 if weight.nbytes <= WHOLE else min(step, weight[0].numel() + 1)  # another column in each row
-    return np.frombuffer(memory, f"u{weight.itemsize}")[::step]
+        return numbers if weight.nbytes <= WHOLE else numbers[:: weight[0].numel() + 1]  # another column in each row
+    step = (len(numbers) - SPAN) // (SPANS - 1)  # the last span is at the end
+    return np.lib.stride_tricks.sliding_window_view(numbers, SPAN)[::step]

@@ -108,8 +108,12 @@ class WordVectors:
     def _look_up(self, words: np.ndarray, own: Tensor | None = None) -> Tensor:
         """The vectors `[n, P]` of at most `capacity` words, from their characters and their own vectors."""
         # With the padding's id subtracted, padding is 0. NumPy drops zeros at the end of a string, so keys are short.
-        # Own vectors stand in keys in place of ids, so that a write to a row of their embedding is noticed.
-        spelled = (words - np.uint16(PADDING)).view(np.uint8)
+        # They begin with the width, on which it depends whether there are windows of padding. Own vectors stand in
+        # keys in place of ids, so that a write to a row of their embedding is noticed.
+        spelled = np.empty((len(words), 1 + words.shape[1]), np.uint16)
+        spelled[:, 0] = words.shape[1]
+        np.subtract(words, np.uint16(PADDING), out=spelled[:, 1:])
+        spelled = spelled.view(np.uint8)
         if own is not None:
             spelled = np.concatenate((own.view(torch.uint8).numpy(), spelled), axis=1)
         keys = spelled.view(f"S{spelled.shape[1]}").ravel().tolist()

@@ -74,7 +74,7 @@ def store_layers(
     parts = __version__, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
     fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
-    with evaluation_mode(model):
+    with evaluation_mode(model), torch.autocast(model.device.type, enabled=False):
         stored = dataset.map(
             lambda texts, numbers: _compute(model, texts, numbers, dtype, batch_tokens),
             batched=True,

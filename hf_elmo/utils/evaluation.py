@@ -5,10 +5,18 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from ..kernels import enabled
+
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode for a block; afterwards, each module has the mode that it had before."""
+    """Puts a model into evaluation mode for a block that runs it over rows; afterwards, each module has the mode that
+    it had before. ValueError if the kernel "int8" is enabled."""
+    if "int8" in enabled():
+        raise ValueError(
+            "int8 rounds small batches alone, so the numbers of a row would depend on its batch: it is for calls of a "
+            "model. Leave it out of HF_ELMO_KERNELS and kernels.use here."
+        )
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

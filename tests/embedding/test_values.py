@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, embed
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, embed, kernels
 
 from ..factories import small_config, small_model, word_level
 from .conftest import ROWS, close, expected, initial_model
@@ -56,6 +56,15 @@ def test_a_model_with_a_head_in_training_is_used_without_either(tokenizer):
     model.train()
     close(embed(model, ROWS), wanted)
     assert all(module.training for module in model.modules())
+
+
+def test_settings_of_the_caller_that_change_numbers(model):
+    """Autocast is not in the fingerprint of a result, and in 8 bits a row would depend on the size of its batch."""
+    wanted = embed(model, ROWS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert all(map(np.array_equal, embed(model, ROWS), wanted))
+    with kernels.use("on", "int8"), pytest.raises(ValueError, match="int8"):
+        embed(model, ROWS)
 
 
 def test_mix_with_layer_norm_is_that_of_each_row_alone(tokenizer):

@@ -119,9 +119,10 @@ def test_other_types_are_rounded_no_more_than_by_the_modules(encoder, dtype: tor
     """Also gradients, which are of the weights' type. float32: under autocast to bfloat16."""
     exact, exact_grads = gradients(copy.deepcopy(encoder).double(), spelled(), off=True)
     encoder.to(dtype)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
-        with torch.no_grad():
-            vectors = encoder(spelled())
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32)
+    with autocast, torch.no_grad():
+        vectors = encoder(spelled())
+    with autocast:
         (result, grads), (plain, plain_grads) = (gradients(encoder, spelled(), off) for off in (False, True))
     assert ran == (dtype.itemsize == 2) * INFERENCE + (dtype != torch.float64) * TRAINING
     for found in (vectors, result):
@@ -186,6 +187,14 @@ def test_a_word_is_computed_once_until_it_is_forgotten(encoder) -> None:
     second = encoder(spelled([*reversed(WORDS), "dog"]))
     assert known() == distinct + 1
     assert torch.equal(second[:-1].flip(0), first)
+
+
+@torch.no_grad()
+def test_a_word_in_a_narrower_row_has_other_windows(encoder) -> None:
+    """Of the longest word of a batch, all of them have a letter."""
+    for width in (50, 15, 9, 50):
+        ids = spelled()[:, :width]
+        torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
 
 
 @torch.no_grad()

@@ -1,15 +1,17 @@
 """Tensors whose shapes do not agree are refused before they reach C, whichever backend is chosen; types, strides and
 autocast change no number. (The gate runs these tests with sanitizers, too.)"""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hf_elmo import kernels
+from hf_elmo import ElmoConfig, ElmoModel, kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.factories import small_model
+from tests.factories import TINY, small_model
 from tests.lstm_layers import random_layer
 
 CALLS = {"few rows": [3, 3, 1], "many rows": [9, 8], "one row": [1] * 4}
@@ -51,11 +53,20 @@ def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> N
         bilstm_layer(tensors["inputs"], batch_sizes, (tensors["h"], tensors["c"]), weights, 3.0, 3.0)
 
 
+# Tensors of the same shape in other places of memory, beside which there is NaN.
+LAYOUTS = {
+    "as it is": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
+    "a column of a table": lambda x: torch.stack((x, x * torch.nan), dim=-1)[..., 0],
+    "at an odd offset": lambda x: torch.cat((x.new_tensor([torch.nan]), x.flatten()))[1:].view(x.shape),
+    "one row, repeated": lambda x: x[:1].expand(x.shape) if x.dim() else x,
+}
+
+
 def drawn(data: st.DataObject, tensor: Tensor) -> Tensor:
     """The tensor in any type, with any strides, with a gradient or without."""
     tensor = tensor.to(data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64])))
-    tensor = tensor.T.contiguous().T if tensor.dim() == 2 and data.draw(st.booleans()) else tensor
-    return tensor.requires_grad_(data.draw(st.booleans()))
+    return data.draw(st.sampled_from([*LAYOUTS.values()]))(tensor).requires_grad_(data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("batch_sizes", CALLS.values(), ids=CALLS)
@@ -84,6 +95,32 @@ def test_types_strides_and_autocast(batch_sizes: list[int], data: st.DataObject)
         assert (x.double() - y.double()).norm() <= 3e-2 * y.double().norm()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
+def test_parameters_in_any_layout(trained: bool, dtype: torch.dtype, layout: Callable[[Tensor], Tensor]) -> None:
+    """All parameters of a model, in sizes that kernels compute: results and gradients are those of plain PyTorch. (In
+    bfloat16, the maximum of two windows that differ by a rounding may have its gradient at the other.)"""
+    torch.manual_seed(0)
+    model = ElmoModel(ElmoConfig(**{**TINY, "hidden_size": 128, "cell_size": 96}, freeze_bilm=not trained)).to(dtype)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            module.register_parameter(name, nn.Parameter(layout(parameter.detach()), parameter.requires_grad))
+    results = []
+    for rows in (2, 20):
+        for setting in ("on", "off"):
+            model.zero_grad()
+            with kernels.use(setting), torch.set_grad_enabled(trained):
+                output = model(torch.randint(1, 262, (rows, 5, 50), generator=torch.Generator().manual_seed(1)))
+            if trained:
+                output.last_hidden_state.square().sum().backward()
+            grads = [p.grad for p in model.parameters() if p.grad is not None]
+            results.append([output.last_hidden_state, *grads])
+    for found, expected in (results[:2], results[2:]):
+        for x, y in zip(found, expected, strict=True):
+            assert (x.double() - y.double()).norm() <= (1e-5 if dtype == torch.float32 else 0.1) * y.double().norm()
+
+
 ENCODER = small_model(freeze_bilm=False).char_encoder
 PARAMETERS = dict(ENCODER.named_parameters())
 
@@ -92,12 +129,13 @@ PARAMETERS = dict(ENCODER.named_parameters())
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_characters(trained: bool, data: st.DataObject) -> None:
-    """One parameter, or words of another length: an error, or the vectors of plain PyTorch, which broadcasts biases."""
+    """One parameter or words of another shape: an error, or the vectors of plain PyTorch, which broadcasts biases."""
     ids = torch.randint(1, 100, (3, data.draw(st.sampled_from([1, 2, 3, 50]))))
     name = data.draw(st.sampled_from(["", *PARAMETERS]))
     module, parameter = ENCODER.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
     if name:
-        setattr(module, parameter, nn.Parameter(reshape(data, PARAMETERS[name].detach())))
+        layout = data.draw(st.sampled_from([*LAYOUTS.values()]))
+        setattr(module, parameter, nn.Parameter(layout(reshape(data, PARAMETERS[name].detach()))))
     results = []
     for setting in ("on", "off"):
         with kernels.use(setting), torch.set_grad_enabled(trained):

@@ -41,6 +41,17 @@ def test_a_write_is_noticed(change, which, dtype):
         change(weights[which])
 
 
+def test_one_in_a_hundred_numbers_of_a_large_weight_and_what_was_written_beside_them():
+    torch.manual_seed(0)
+    weights, make = [torch.randn(1021, 517), torch.randn(517, 1021)], Mock()
+    for times in (2, 4):
+        for weight in weights:
+            get_cached([weight], "sum", make)
+        assert make.call_count == times
+        weights[0].data.mul_(torch.rand(1021, 517) > 0.01)
+        weights[1].data[44, 2] += 1  # not noticed by itself
+
+
 def test_nan_equals_itself_and_names_are_separate():
     weight, make = torch.full((5, 7), torch.nan), Mock()
     for name in ("one", "another") * 2:
