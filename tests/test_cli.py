@@ -117,7 +117,7 @@ def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = small_checkpoint(tmp_path / "model")
-    with kernels.use("onednn"):
+    with kernels.use("fused"):
         assert main(["env", "--model", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert re.search(rf"^libraries +hf-elmo \S+, torch {re.escape(torch.__version__)}, transformers", printed, re.M)

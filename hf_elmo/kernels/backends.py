@@ -45,11 +45,9 @@ class Backend(NamedTuple):
 # "character-maxima": the maxima of the character convolutions.
 WITHOUT_GRADIENTS: dict[str, tuple[Backend, ...]] = {
     "lstm": (
-        Backend("fused-tiles", lstm_c.why_not_fused_tiles, lstm_c.run_fused_tiles),
         Backend("fused", lstm_c.why_not_fused, lstm_c.run_fused),
-        Backend("int8", lstm_c.why_not_int8, lstm_c.run_int8),
+        Backend("int8", lstm_c.why_not_int8, functools.partial(lstm_c.run_small_batch, in_bytes=True)),
         Backend("small-batch", lstm_c.why_not_small_batch, lstm_c.run_small_batch),
-        Backend("onednn", lstm_onednn.why_not_inference, lstm_onednn.run_inference),
     ),
     "word-vectors": (Backend("word-cache", word_cache.why_not, word_cache.run),),
     "character-maxima": (),
@@ -147,8 +145,8 @@ def _set(variable: ContextVar, value: Any) -> Iterator[None]:
 
 
 def use(*names: str) -> AbstractContextManager[None]:
-    """Enable only these backends, such as `"fused", "onednn"`, in a block of the current thread; `"on"` enables all
-    except `"int8"`, and `"off"` or no name at all disables all.
+    """Enable only these backends, such as `"fused", "word-cache"`, in a block of the current thread; `"on"` enables
+    all except `"int8"`, and `"off"` or no name at all disables all.
 
     `use("on", "int8")` rounds the LSTM's weights for the gates, and the numbers that they multiply, to 8 bits where up
     to three sentences are computed at once. A sentence then takes about half of the time in the original shape. It is

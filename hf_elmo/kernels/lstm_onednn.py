@@ -1,13 +1,16 @@
-"""LSTM layers on the CPU: oneDNN computes the products from packed weights, and `cells.py` computes the activations.
+"""LSTM layers with gradients on the CPU: oneDNN multiplies by packed weights, C computes the cells (`csrc/cells.c`).
 
 `torch.nn.functional.linear` converts the weight to oneDNN's layout at each call. In a recurrence, which multiplies a
 small batch of rows by the same weight at each step, the conversion can take as long as the product.
 
-"onednn" computes without gradients. "onednn-training" is one autograd function for each layer and direction, with the
-same loop over the steps and another one backward. What does not depend on the previous step is a product of all words:
-the gradients of weights after the loop and, without packed weights, the input half of the gates before it.
+"onednn-training" is one autograd function for each layer and direction, with a loop over the steps and another one
+backward. What does not depend on the previous step is a product of all words: the gradients of weights after the loop
+and, without packed weights, the input half of the gates before it. Gates are in the order i, f, g, o, before their
+activation. Cells are stored before their clip, because the next step and the gradient of the clip are both computed
+from the unclipped value.
 """
 
+import math
 import platform
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,17 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from . import native
-from .cells import TYPES, backward_cell, clip_backward_, forward_cell
-from .tensors import LstmCall, State, aliases, first_order, get_cached, has, last_words, steps_of, why_not_cached
+from .tensors import LstmCall, State, aliases, first_order, has, last_words, steps_of
 
 Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]
 Saved = Sequence[Tensor | None]
 Clips = tuple[float | None, float | None]
 
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # of gates; cells are float32
+CELLS_PER_THREAD = 8192  # with fewer cells, waking a thread takes more time than the thread saves
 ROWS = 128  # oneDNN chooses the layout for this number of rows; the layout works for any number
-# For fewer rows, reading the weights takes most time: "small-batch" and plain PyTorch read only half of them in a step.
-FEWEST_ROWS = 8
 
 
 @cache
@@ -37,17 +39,15 @@ def multiplies_bfloat16() -> bool:
     return torch.backends.mkldnn.is_available() and supported() and (has("avx512_bf16") or not is_x86)
 
 
-def why_not_packed(x: Tensor, rows: int = ROWS) -> str | None:
-    """Why packed weights do not speed up products of `rows` rows with tensors like `x`, or `None` if they do."""
-    if rows == 1 and x.dtype == torch.float32:
-        return "to multiply one row takes as long as to read the weights, so packing them gains nothing"
+def can_pack(x: Tensor, rows: int = ROWS) -> bool:
+    """Whether packed weights speed up products of `rows` rows with tensors like `x`."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
-        return "oneDNN is switched off, or this PyTorch was built without it"
+        return False
     if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return "this PyTorch has other operations for packed weights"
-    if x.dtype != torch.float32 and not (x.dtype == torch.bfloat16 and multiplies_bfloat16()):
-        return f"oneDNN does not multiply {x.dtype} on this processor"
-    return None
+        return False
+    if x.dtype == torch.float32:  # to multiply one row takes as long as to read the weights
+        return rows > 1
+    return x.dtype == torch.bfloat16 and multiplies_bfloat16()
 
 
 def pack(weight: Tensor) -> Product:
@@ -59,17 +59,7 @@ def pack(weight: Tensor) -> Product:
 
 def product_of(weight: Tensor, rows: int = ROWS) -> Product:
     """The function `(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
-    if why_not_packed(weight, rows):
-        return lambda x, bias=None: nn.functional.linear(x, weight, bias)
-    return pack(weight)
-
-
-def why_not_inference(call: LstmCall) -> str | None:
-    """Why "onednn" does not compute the call, or `None` if it does."""
-    if call.batch_sizes[0] < FEWEST_ROWS:
-        return f"a batch of fewer than {FEWEST_ROWS} rows"
-    weights = (tensor for weights in call.weights for tensor in weights)
-    return why_not_packed(call.inputs) or why_not_training(call) or why_not_cached(weights)
+    return pack(weight) if can_pack(weight, rows) else lambda x, bias=None: nn.functional.linear(x, weight, bias)
 
 
 def why_not_training(call: LstmCall) -> str | None:
@@ -79,47 +69,15 @@ def why_not_training(call: LstmCall) -> str | None:
     return native.reason()
 
 
-def _run(call: LstmCall, direction: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, State]:
-    """The directions one after the other: the outputs of each, and its state after the last step of each row."""
-    loop = steps_of(call.batch_sizes), (call.cell_clip, call.proj_clip)
-    arguments = zip(call.inputs, call.hidden, call.cell, call.weights, strict=True)
-    outputs, hidden, cell = map(torch.stack, zip(*(direction(*own, *loop) for own in arguments), strict=True))
-    return outputs, (hidden, cell)
-
-
-def run_inference(call: LstmCall) -> tuple[Tensor, State]:
-    """The result of `modeling_elmo.bilstm_layer`."""
-
-    def product(*weights: Tensor) -> Product:
-        name = "packed", call.inputs.dtype, len(weights)
-        return get_cached(weights, name, lambda: pack(torch.cat(weights, 1).detach().to(call.inputs.dtype)))
-
-    def direction(inputs, hidden, cell, weights, *loop):
-        bias = weights.bias.detach().to(inputs.dtype)
-        gates_of = _both_halves(product(weights.weight_ih, weights.weight_hh), inputs, hidden, bias)
-        project = None if weights.weight_hr is None else product(weights.weight_hr)
-        return _results(*loop, *_forward_loop(*loop, (inputs, hidden, cell), gates_of, project, keep=False))
-
-    return _run(call, direction)
-
-
 def run_training(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`, with gradients."""
-
-    def direction(inputs, hidden, cell, weights, *loop):
+    steps, clips, results = steps_of(call.batch_sizes), (call.cell_clip, call.proj_clip), []
+    for inputs, hidden, cell, weights in zip(call.inputs, call.hidden, call.cell, call.weights, strict=True):
         # oneDNN's product does not ask for the strides of a bias.
         cast = (None if weight is None else weight.to(inputs.dtype).contiguous() for weight in weights)
-        return _Layer.apply(inputs, hidden, cell, *cast, *loop)
-
-    return _run(call, direction)
-
-
-def _results(steps: Steps, clips: Clips, *saved: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs of all words, and the state after the last step of each row."""
-    *_, cells, _, _, outputs = saved
-    last = last_words([end - start for start, end in steps])
-    after = cells.index_select(0, last)
-    return outputs, outputs.index_select(0, last), after if clips[0] is None else after.clamp(-clips[0], clips[0])
+        results.append(_Layer.apply(inputs, hidden, cell, *cast, steps, clips))
+    outputs, hidden, cell = map(torch.stack, zip(*results, strict=True))
+    return outputs, (hidden, cell)
 
 
 class _Layer(torch.autograd.Function):
@@ -127,16 +85,20 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, steps, clips):
-        if why_not_packed(weight_ih, len(hidden)):
+        if can_pack(weight_ih, len(hidden)):  # one product for both halves is faster than two
+            gates_of = _both_halves(pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs, hidden, bias)
+        else:
             gates = nn.functional.linear(inputs, weight_ih, bias)
             gates_of = lambda now, hidden: gates[now].addmm_(hidden, weight_hh.T)  # noqa: E731
-        else:  # one product for both halves is faster than two
-            gates_of = _both_halves(pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs, hidden, bias)
         project = None if weight_hr is None else product_of(weight_hr, len(hidden))
         saved = _forward_loop(steps, clips, (inputs, hidden, cell), gates_of, project)
         ctx.save_for_backward(*aliases(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr), *saved)
         ctx.loop = steps, clips
-        return _results(steps, clips, *saved)
+        *_, cells, _, _, outputs = saved
+        last = last_words([end - start for start, end in steps])
+        after = cells.index_select(0, last)
+        after = after if clips[0] is None else after.clamp(-clips[0], clips[0])
+        return outputs, outputs.index_select(0, last), after
 
     @staticmethod
     @first_order
@@ -173,10 +135,10 @@ def _both_halves(product: Product, inputs: Tensor, hidden: Tensor, bias: Tensor)
 
 
 def _forward_loop(
-    steps: Steps, clips: Clips, start: Sequence[Tensor], gates_of: Product, project: Product | None, keep: bool = True
+    steps: Steps, clips: Clips, start: Sequence[Tensor], gates_of: Product, project: Product | None
 ) -> Saved:
-    """What the gradient needs, from inputs and state: the gates of each step before activation (with `keep`), the cells
-    before their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
+    """What the gradient needs, from inputs and state: the gates of each step before activation, the cells before their
+    clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
     (inputs, hidden, cell), (cell_clip, proj_clip) = start, clips
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
     projected = None if project is None else inputs.new_empty(len(inputs), hidden.shape[1])
@@ -185,7 +147,7 @@ def _forward_loop(
     for start, end in steps:
         now, rows = slice(start, end), slice(0, end - start)
         gates = gates_of(now, hidden[rows])
-        step_gates += [gates] if keep else []
+        step_gates.append(gates)
         forward_cell(gates, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
         if project is not None:
             projected[now] = project(cell_outputs[now])
@@ -231,3 +193,43 @@ def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
     """For each packed word, its row of `x [N, n]` at the previous step, or of `first [rows, n]` in the first step."""
     rows_after = [end - start for start, end in steps[1:]]
     return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
+
+
+def forward_cell(
+    gates: Tensor, before: Tensor, before_clip: float | None, cell_clip: float | None, cells: Tensor, hidden: Tensor
+) -> None:
+    """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`, of gates
+    `[B, 4C]`. `before`, the cells of the previous step, may be `cells` itself. `cells` and `hidden`, `[B, C]`, are
+    written, `hidden` in the type of `gates`. A bound of `None` is no bound."""
+    _run("forward", before_clip, cell_clip, gates=gates, before=before, cells=cells, hidden=hidden)
+
+
+def backward_cell(
+    gates: Tensor, before: Tensor, before_clip: float | None, cell_clip: float | None, cells: Tensor, *grads: Tensor
+) -> None:
+    """The gradient of [`forward_cell`], from the same tensors.
+
+    Args:
+        grads: three: `[B, C]`, the gradient of `hidden`, in the type of `gates`; `[B, C]`, the gradient of the clipped
+            `cells` that comes from later steps, overwritten by the gradient of the clipped `before`; and `[B, 4C]`,
+            written, the gradient of `gates`, in their type.
+    """
+    of = dict(zip(("hidden", "grad_cell", "grad_gates"), grads, strict=True))
+    _run("backward", before_clip, cell_clip, gates=gates, before=before, cells=cells, **of)
+
+
+def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
+    """Zero `grad` in place where `|x| > bound`, not where `|x| == bound`, as TensorFlow and AllenNLP do in training."""
+    if bound is None:
+        return grad
+    # The gradient of hardtanh is zero at its bounds, so the bounds here are one unit in the last place larger.
+    limits = torch.tensor([bound, math.inf], dtype=x.dtype)
+    outside = torch.nextafter(limits[0], limits[1]).item()
+    return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -outside, outside, grad_input=grad)
+
+
+def _run(name: str, before_clip: float | None, cell_clip: float | None, **tensors: Tensor) -> None:
+    rows, size = tensors["cells"].shape
+    sizes = {"rows": rows, "size": size, "threads": native.threads_for(rows * size, CELLS_PER_THREAD)}
+    function = f"cell_{name}_{TYPES[tensors['gates'].dtype]}"
+    native.run(function, **tensors, **sizes, before_clip=before_clip, cell_clip=cell_clip)

@@ -16,7 +16,7 @@ import ctypes
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,10 +25,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-if TYPE_CHECKING:
-    from ..modeling_elmo import LstmCall, LstmWeights
-else:  # it imports this package
-    LstmCall = LstmWeights = Any
+LstmCall = LstmWeights = Any  # the named tuples of modeling_elmo.py, which finds this package
 
 Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from . import native
 from .character_tables import TYPES, CharacterTables, require_below, why_not_shaped
-from .lstm_onednn import pack, why_not_packed
+from .lstm_onednn import can_pack, pack
 from .native import LANES, PRODUCT_COLUMNS
 from .tensors import CharacterWeights, get_cached, why_not_cached
 
@@ -49,7 +49,7 @@ def run(weights: CharacterWeights, words: Tensor) -> Tensor:
         IndexError: an id is outside of the vocabulary.
     """
     # Computed in bfloat16 if the weights have this type and oneDNN multiplies it on this processor.
-    is_packed = weights.embedding.dtype == torch.bfloat16 and not why_not_packed(weights.embedding)
+    is_packed = weights.embedding.dtype == torch.bfloat16 and can_pack(weights.embedding)
     dtype, name = torch.bfloat16 if is_packed else torch.float32, ("words", weights.activation)
     with torch.inference_mode(False), torch.no_grad():  # cached vectors are also used outside of inference mode
         vectors = get_cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())

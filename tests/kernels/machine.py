@@ -1,22 +1,18 @@
 """What this machine can run, by facts that do not come from the code under test."""
 
 import os
-import platform
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from hf_elmo import kernels
 
 AVX512 = "avx512f", "avx512_bf16"
-# What a way to compute needs besides a C compiler: oneDNN, or instructions.
+# The instructions that a way to compute needs.
 NEEDS = {
     "fused, bfloat16": AVX512,
-    "fused-tiles, bfloat16": (*AVX512, "amx_tile", "amx_bf16"),
-    "onednn": ("oneDNN",),
-    "onednn, bfloat16": ("oneDNN", "bf16" if platform.machine() in ("aarch64", "arm64") else "avx512_bf16"),
+    "fused, tiles": (*AVX512, "amx_tile", "amx_bf16"),
 }
 
 
@@ -37,14 +33,12 @@ def instructions() -> set[str]:
 def missing(way: str) -> str | None:
     """What this machine lacks first of what a way needs, or `None`."""
     flags, found = os.environ.get("HF_ELMO_CFLAGS", ""), instructions()
-    if "-march" in flags or (way.startswith("onednn") and "ONEDNN_MAX_CPU_ISA" in os.environ):  # another processor
+    if "-march" in flags:  # another processor
         found = set()
     if way.startswith("fused") and "emulated.h" in flags:
         found = {*AVX512, "amx_tile", "amx_bf16"}
     if compiler() is not None or any(Path(kernels.__file__).parent.glob("compiled/*")):
         found.add("compiler")
-    if torch.backends.mkldnn.is_available():
-        found.add("oneDNN")
     return next((need for need in ("compiler", *NEEDS.get(way, ())) if need not in found), None)
 
 

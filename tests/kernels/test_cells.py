@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_elmo.kernels import cells
+from hf_elmo.kernels import lstm_onednn as cells
 
 from . import machine
 

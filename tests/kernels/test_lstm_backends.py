@@ -5,6 +5,7 @@ AVX-512 and AMX, too.
 """
 
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ KINDS = {
     "fused": Kind("fused"),
     "fused, weights of bfloat16": Kind("fused", *HALF),
     "fused, bfloat16": Kind("fused", *BFLOAT16),
-    "fused-tiles, bfloat16": Kind("fused-tiles", *BFLOAT16),
+    "fused, tiles": Kind("fused", *BFLOAT16),
     "small-batch": Kind("small-batch", rows=6),
     "small-batch, weights of bfloat16": Kind("small-batch", *HALF, rows=6),
     "small-batch, bfloat16": Kind("small-batch", *BFLOAT16, rows=6),
@@ -43,12 +44,9 @@ KINDS = {
     "int8": Kind("int8", tolerance=8e-2, rows=6),
     "int8, weights of bfloat16": Kind("int8", torch.float32, torch.bfloat16, 8e-2, rows=6),
     "int8, bfloat16": Kind("int8", torch.bfloat16, torch.bfloat16, 8e-2, rows=6),
-    "onednn": Kind("onednn"),
-    "onednn, bfloat16": Kind("onednn", *BFLOAT16),
 }
 # The others are skipped once, by `test_calls_that_it_leaves_to_others`; the gate runs them on emulated instructions.
 HERE = [name for name in KINDS if machine.missing(name) is None]
-SAME_BITS = [name for name in HERE if not name.startswith("onednn")]  # alone, among other rows
 SIZES = 32, 128, 96  # input, P and C: they fill the blocks of each backend
 BATCHES = {
     "rows ending": lambda most: [most, most, most - 3, most // 2, 2, 1, 1],
@@ -58,8 +56,10 @@ BATCHES = {
 
 
 @pytest.fixture(params=HERE)
-def kind(request) -> Kind:
+def kind(request, monkeypatch) -> Kind:
     machine.require(request.param)
+    request_tiles, tiles = lstm_c._has_tiles, "tiles" in request.param
+    monkeypatch.setattr(lstm_c, "_has_tiles", lambda: tiles and (request_tiles() or True))  # True where emulated
     return KINDS[request.param]
 
 
@@ -87,7 +87,7 @@ def test_equals_reference(kind, batch, clips):
     assert all(map(torch.equal, before, (call.hidden, call.cell)))
 
 
-@pytest.mark.parametrize("kind", ["small-batch", "small-batch, weights of bfloat16", "onednn"], indirect=True)
+@pytest.mark.parametrize("kind", ["small-batch", "small-batch, weights of bfloat16"], indirect=True)
 def test_without_a_projection(kind):
     call = layer(kind, [kind.rows, kind.rows, 2], (32, 0, 64), projected=False)
     assert_near(run(kind, call), expected(call), kind.tolerance)
@@ -115,13 +115,14 @@ def test_numbers_in_8_bits_are_off_by_no_more_than_their_rounding(kind):
 
 @pytest.mark.parametrize("directions", [1, 3])
 def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, directions):
-    monkeypatch.setattr(lstm_c, "GROUP_ROWS", dict.fromkeys(lstm_c.GROUP_ROWS, 16))
+    for name in ("F32", "HALF", "BF16", "TILES"):
+        monkeypatch.setattr(lstm_c, name, getattr(lstm_c, name)._replace(group_rows=16))
     call = layer(kind, [kind.rows, kind.rows, 3], directions=directions)
     one = run(kind, call)
     assert_near(one, expected(call), kind.tolerance)
     for number in (1, 2, 5):
         threads(number)
-        assert kind.backend == "onednn" or all(map(torch.equal, one, run(kind, call)))
+        assert all(map(torch.equal, one, run(kind, call)))
 
 
 @pytest.mark.parametrize("kind", ["small-batch"], indirect=True)
@@ -134,7 +135,6 @@ def test_directions_of_more_than_8_megabytes_which_run_one_after_the_other(kind,
         assert all(map(torch.equal, one, run(kind, call)))
 
 
-@pytest.mark.parametrize("kind", SAME_BITS, indirect=True)
 def test_a_row_has_the_same_bits_among_others(kind):
     """The last rows, which are of no full block, and one row alone, which has a loop of its own."""
     rows = kind.rows
@@ -145,6 +145,18 @@ def test_a_row_has_the_same_bits_among_others(kind):
         part = {"hidden": call.hidden[:, some], "cell": call.cell[:, some], "batch_sizes": [inputs.shape[2]] * 4}
         alone = run(kind, call._replace(inputs=inputs.flatten(1, 2), **part))[0]
         assert torch.equal(alone.unflatten(1, inputs.shape[1:3]), together[:, :, some])
+
+
+@pytest.mark.parametrize("kind", [name for name in HERE if name.startswith("fused")], indirect=True)
+def test_one_long_row_among_short_ones(kind, monkeypatch):
+    """Its last steps are those of a small batch, with the same bits; not on tiles, whose sums have another order."""
+    call = layer(kind, [*[40] * 3, 20, 5, *[3] * 4, *[1] * 60])
+    some = Mock(side_effect=lstm_c.run_small_batch)
+    monkeypatch.setattr(lstm_c, "run_small_batch", some)
+    split = run(kind, call)
+    assert some.call_count == (not lstm_c._has_tiles())
+    monkeypatch.setattr(lstm_c, "TAIL_STEPS", 100)
+    assert all(map(torch.equal, split, run(kind, call)))
 
 
 def test_nan_propagates_and_stays_in_its_row(kind):
@@ -179,8 +191,7 @@ def test_calls_that_it_leaves_to_others(kind):
     backend = BACKENDS[kind.backend]
     assert backend.why_not(layer(kind, [1 if kind.backend in ("small-batch", "int8") else 40])) is None
     calls = [layer(kind, [kind.rows])._replace(inputs=torch.zeros(2, kind.rows, 32, dtype=torch.float64))]
-    if kind.backend != "onednn":
-        calls.append(layer(kind, [kind.rows, 1], (31, 65, 50)))  # fill no blocks
+    calls.append(layer(kind, [kind.rows, 1], (31, 65, 50)))  # fill no blocks
     with torch.inference_mode():
         calls.append(layer(kind, [kind.rows]))
         assert all(map(backend.why_not, calls))
@@ -199,8 +210,8 @@ def test_half_of_the_bytes_are_as_near_to_float32_as_bfloat16(dtype, rows):
     assert torch.cosine_similarity(half.float(), exact, dim=2).min() >= 0.9998
 
 
-@pytest.mark.parametrize(("rows", "name"), [(3, "small-batch"), (4, "fused-tiles")])
-@pytest.mark.parametrize("kind", ["fused-tiles, bfloat16"], indirect=True)
+@pytest.mark.parametrize(("rows", "name"), [(3, "small-batch"), (4, "fused")])
+@pytest.mark.parametrize("kind", ["fused, tiles"], indirect=True)
 def test_tiles_compute_four_rows_and_more(kind, rows, name):
     for width in (128, 512):  # without tiles, the number of rows grows with the width
         assert kernels.explain("lstm", layer(kind, [rows] * 2, (width, 128, 96)))[0] == name
@@ -215,7 +226,7 @@ def test_8_bits_are_for_three_rows_where_they_are_asked_for(setting, rows, name)
         assert kernels.explain("lstm", layer(KINDS["int8"], [rows], (128, 128, 96)))[0] == name
 
 
-@pytest.mark.parametrize("kind", ["fused-tiles, bfloat16"], indirect=True)
+@pytest.mark.parametrize("kind", ["fused, tiles"], indirect=True)
 def test_products_of_pytorch_may_use_the_tiles_in_between(kind):
     call, x = layer(kind, [20] * 4), torch.randn(70, 90, dtype=torch.bfloat16)
     first, product = run(kind, call)[0], x @ x.T

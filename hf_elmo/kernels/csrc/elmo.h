@@ -86,7 +86,7 @@ struct characters {
   i64 n, characters, vocabulary, filters, blocks, finite, size, scratch_numbers, threads; /* finite: all tables are */
 };
 
-/* A step of the cell or its gradient, for cells.c. Filled in by cells.py, whose functions describe the fields. */
+/* A step of the cell or its gradient, for cells.c. Filled in by lstm_onednn.py, whose functions describe the fields. */
 struct cell {
   const void *gates; /* [rows][4 * size] */
   void *hidden; /* [rows][size], or its gradient */
