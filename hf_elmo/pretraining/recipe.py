@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from transformers import EarlyStoppingCallback, set_seed
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from ..checkpoints.loading import load_tokenizer, locate
@@ -20,7 +19,7 @@ from ..utils.text import local_path
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
 from .texts import open_texts, require_apart
-from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, last_whole_checkpoint
+from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, checkpoints, last_whole_checkpoint
 from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -125,7 +124,7 @@ def pretrain(
         text_column: column of the text; by default `"text"` in datasets, in files as in [`TextFiles`]. A string or list
             of words is a sentence, a list of word lists is a document; with `"documents"`, a string is a document, too.
         encoding: the encoding of files, unless they are Parquet.
-        resume: continue from the last whole checkpoint in `output`; if there is none, start from the beginning.
+        resume: continue from the last whole `checkpoint-N` in `output`; if there is none, start from the beginning.
         overwrite: train from the beginning even if `output` holds a model or checkpoints: the checkpoints are removed
             when the training begins, the model when the new one replaces it.
         **arguments: arguments of [`ElmoPreTrainingArguments`].
@@ -203,7 +202,7 @@ def _arguments(output: Path, recipe: str, given: Mapping[str, Any]) -> ElmoPreTr
 def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path | None:
     checkpoint = last_whole_checkpoint(output) if resume else None
     if checkpoint is None and not overwrite:
-        if (output / CONFIG_NAME).exists() or (not resume and any(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"))):
+        if (output / CONFIG_NAME).exists() or (not resume and checkpoints(output)):
             raise FileExistsError(f"{output} holds a model or checkpoints: choose resume=True or overwrite=True.")
         if resume:
             logger.warning("%s has no whole checkpoint: the training starts from the beginning.", output)
@@ -247,7 +246,7 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
     before = None if evaluated is None else trainer.perplexity(evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if keep_best else {}
     if overwrite and checkpoint is None and args.should_save:
-        for folder in Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        for folder in checkpoints(args.output_dir):
             shutil.rmtree(folder)
     trainer.accelerator.wait_for_everyone()
     trainer.train(resume_from_checkpoint=checkpoint)

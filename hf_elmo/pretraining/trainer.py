@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import json
 import math
+import shutil
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.trainer_utils import HubStrategy, IntervalStrategy, sort_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, IntervalStrategy
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
@@ -108,10 +109,12 @@ class ElmoPreTrainingArguments(TrainingArguments):
 
 class AfterStep(TrainerCallback):
     """Adds the weights to their moving average. The first SIGINT (Ctrl-C) ends the training after its step, with a
-    checkpoint; the second ends it at once."""
+    checkpoint; the second ends it at once. Removes checkpoints over `save_total_limit`; `Trainer` would also remove
+    copies that a user made, such as `checkpoint-good`."""
 
     def __init__(self, trainer: "ElmoPreTrainer") -> None:
         self.trainer, self.before = trainer, None  # before: the handler of SIGINT
+        self.limit: int | None = None  # of checkpoints
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.interrupted = False
@@ -131,6 +134,10 @@ class AfterStep(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):  # the checkpoint does not say that the training has ended
         control.should_training_stop |= self.interrupted
+        if args.should_save and self.limit:
+            saved, best = checkpoints(args.output_dir), Path(state.best_model_checkpoint or "").name
+            for folder in [one for one in saved[:-1] if one.name != best][: max(0, len(saved) - self.limit)]:
+                shutil.rmtree(folder)
 
 
 class ElmoPreTrainer(Trainer):
@@ -244,9 +251,11 @@ class ElmoPreTrainer(Trainer):
             distributed.broadcast(parameter.data, 0)
         if self.args.ema is not None:
             self._average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.args.ema))
+        self._after_step.limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
         finally:
+            self.args.save_total_limit = self._after_step.limit
             if self._after_step.before is not None:
                 signal.signal(signal.SIGINT, self._after_step.before)
         best = self.args.load_best_model_at_end and self.state.best_model_checkpoint  # then it was loaded
@@ -405,9 +414,15 @@ class ElmoPreTrainer(Trainer):
         }
 
 
+def checkpoints(folder: str | Path) -> list[Path]:
+    """The checkpoints of a run by their steps, without copies that a user made, such as `checkpoint-good`."""
+    numbers = {path: path.name.partition("-")[2] for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*")}
+    return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path]))
+
+
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
     """The checkpoint with the most steps among those whose last file is complete, as a killed run may leave another."""
-    for checkpoint in map(Path, reversed(sort_checkpoints(str(folder)))):
+    for checkpoint in reversed(checkpoints(folder)):
         with contextlib.suppress(OSError, ValueError):
             json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
             return checkpoint

@@ -129,13 +129,18 @@ def test_nothing_is_overwritten_unasked(run, files, removed, resumed):
     assert files_of(run) == before
 
 
-def test_a_model_is_overwritten_if_asked(run, files, tmp_path):
-    how = {**SMALL, **STEPS, "max_steps": 2}
+def test_a_model_is_overwritten_if_asked_and_copies_of_checkpoints_stay(run, files, tmp_path):
+    """The copies have more steps than the new run, and its limit of checkpoints is reached."""
+    copies = [shutil.copytree(run / "checkpoint-5", run / name) for name in ("checkpoint-good", "checkpoint-5-good")]
+    before = list(map(files_of, copies))
+    how = {**SMALL, **STEPS, "max_steps": 3, "save_steps": 1}
     expected = pretrain(tmp_path / "new", files["domain"], **how).folder
-    pretrain(run, files["domain"], overwrite=True, **how)
+    pretrain(run, files["domain"], overwrite=True, save_total_limit=1, **how)
     assert_same_weights(expected, run)
     assert (run / "vocab.txt").read_bytes() == (expected / "vocab.txt").read_bytes()
-    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-2"]
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-3", *(path.name for path in copies)}
+    assert list(map(files_of, copies)) == before
+    assert last_whole_checkpoint(run).name == "checkpoint-3"
 
 
 @pytest.mark.slow
