@@ -170,18 +170,19 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_converted_checkpoint_is_uploaded_whole(server: Server, tmp_path: Path) -> None:
-    """Weights and tokenizers of an earlier upload are deleted, because transformers would load them."""
+    """Weights and tokenizers of an earlier upload are deleted, because transformers would load them; others stay."""
     folder = convert(*write_files(tmp_path / "source"), tmp_path / "elmo-converted")
-    server.files = {"model-00001-of-00002.safetensors": b"earlier", "vocab.txt": b"earlier", "notes.txt": b"mine"}
+    kept = dict.fromkeys(("notes.txt", "model-good.safetensors", "models/other.safetensors"), b"mine")
+    server.files = {"model-00001-of-00002.safetensors": b"earlier", "vocab.txt": b"earlier", **kept}
     before = contents(folder)
     upload = push(folder, REPO)
     assert contents(folder) == before
     assert before.keys() == {*SAVED, "README.md", "conversion.json"}
-    assert upload.files == {name: len(x) for name, x in server.files.items() if name != "notes.txt"}
+    assert upload.files == {name: len(x) for name, x in server.files.items() if name not in kept}
     assert upload.url == f"https://huggingface.co/{REPO}/commit/1"
     card = server.files.pop("README.md").decode()
     assert card.count(f'from_pretrained("{REPO}", trust_remote_code=True)') == 2
-    assert server.files | {"README.md": before["README.md"]} == before | {"notes.txt": b"mine"}
+    assert server.files | {"README.md": before["README.md"]} == before | kept
 
 
 def test_without_code_and_card_both_are_made(server: Server, folder: Path) -> None:
@@ -199,7 +200,7 @@ def test_without_code_and_card_both_are_made(server: Server, folder: Path) -> No
 
 def test_other_files_of_a_training_are_left_out(server: Server, tmp_path: Path) -> None:
     folder = small_checkpoint(tmp_path / "tagger", ElmoForTokenClassification)
-    others = ["training_args.bin", "optimizer.pt", "trainer_state.json", "token", "notes.md", "checkpoint-10"]
+    others = ["training_args.bin", "optimizer.pt", "model-good.safetensors", "token", "notes.md", "checkpoint-10"]
     for name in others[:-1]:
         (folder / name).write_text("private")
     (folder / "checkpoint-10").mkdir()

@@ -19,7 +19,7 @@ from ..model_cards import make_card
 from ..utils.spelling import require_tokenizer
 from .loading import load_tokenizer, locate
 
-WEIGHTS = ["model*.safetensors", "model.safetensors.index.json"]
+WEIGHTS = ["model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json"]
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", "words.txt", "vocab.txt"]
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
 OTHERS += ["modules.json", "sentence_bert_config.json"]
