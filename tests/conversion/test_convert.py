@@ -159,11 +159,15 @@ def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path: Path) -> No
         assert contents(out) == contents(downloaded)
 
 
+PAGE = b"\n<!DOCTYPE html><title>Log in to this network</title>"
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.files`; `server.ranges` are those that were asked for."""
+    """Serves `server.files`, and `server.page` for every other; `server.ranges` are those that were asked for."""
 
     def do_GET(self) -> None:
-        content, wanted = self.server.files.get(self.path.removeprefix("/"), b""), self.headers["Range"]
+        content = self.server.files.get(self.path.removeprefix("/"), self.server.page)
+        wanted = self.headers["Range"]
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         if start >= len(content):
             return self.send_error(416 if content else 404)
@@ -186,6 +190,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[http.serve
     files = zip(PUBLISHED["pubmed"].files, write_files(tmp_path / "source"), strict=True)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as host:
         host.files, host.ranges = {name: file.read_bytes() for name, file in files}, []
+        host.page = b""
         threading.Thread(target=host.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         urls = tuple(f"http://127.0.0.1:{host.server_port}/{folder}" for folder in ("gone/", ""))
         monkeypatch.setitem(PUBLISHED, "pubmed", PUBLISHED["pubmed"]._replace(hosts=urls))
@@ -205,3 +210,19 @@ def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, t
     assert host.ranges == ["bytes=2000-"]
     with pytest.raises(ConnectionError, match="hf-elmo convert --model pubmed"):
         convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "empty")
+
+
+def test_a_page_in_place_of_a_file_is_not_kept(host, tmp_path: Path) -> None:
+    """A network that asks for a login serves it with status 200, as an earlier download has met it, too."""
+    cache = tmp_path / "cache" / "pubmed"
+    options, weights = (write_lines(cache / name.rpartition("/")[2], []) for name in PUBLISHED["pubmed"].files)
+    options.write_bytes(PAGE)
+    weights.rename(f"{weights}.partial").write_bytes(PAGE)
+    files, host.page, host.files = host.files, PAGE, {}
+    with pytest.raises(ConnectionError, match=rf"(?s){options.name} could not .*Log in to"):
+        convert("pubmed", tmp_path / "out", cache_dir=cache.parent)
+    host.files = files
+    assert ElmoModel.from_pretrained(convert("pubmed", tmp_path / "out", cache_dir=cache.parent))
+    assert {file.name: file.read_bytes() for file in cache.glob("[!.]*")} == {
+        name.rpartition("/")[2]: content for name, content in files.items()
+    }
