@@ -43,7 +43,8 @@ def encode_questions(
             characters. The label consists of all words that overlap the first answer.
         allow_no_answer: as in the model's configuration. The label of a piece of a passage without the answer is
             position 0 ("no answer") if true, otherwise -100, which has no loss.
-        max_length: positions of a row: the question, a piece of the passage, and four boundaries.
+        max_length: positions of a row: the question, a piece of the passage, and four boundaries. Rows are longer if
+            the question is so long that a piece would have no more than `stride` words.
         stride: the number of words that a piece shares with the piece before.
         numbers: of the questions, for `piece`; by default 0, 1, ... A `map` must pass them: each batch begins at 0.
         pretokenized: whether the texts are tokenized already, so that they are split only at whitespace.
@@ -76,22 +77,26 @@ def encode_questions(
         offsets = _word_offsets(tokenizer, passages, pretokenized)
         spans = [_answer_words(*each) for each in zip(numbers, answers, passages, offsets, strict=True)]
     texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
-    cut = {"truncation": "only_second", "max_length": max_length, "stride": stride, "return_overflowing_tokens": True}
-    encoded = tokenizer(*texts, is_split_into_words=pretokenized, **cut)
+    encoded = tokenizer(*texts, is_split_into_words=pretokenized)
     columns: dict[str, list] = {name: [] for name in names}
     for row, encoding in enumerate(encoded.encodings):
         if not {0, 1} <= set(encoding.sequence_ids):  # a text is blank
             continue
-        values = {name: encoded[name][row] for name in tokenizer.model_input_names}
-        question, first = encoded["overflow_to_sample_mapping"][row], encoding.sequence_ids.index(1)
-        values["piece"] = [numbers[question], first, encoding.word_ids[first], encoding.sequence_ids.count(1)]
-        if answers is not None:
-            start, end = _positions(spans[question], values["piece"], allow_no_answer)
-            if labeled_only and start == IGNORE_INDEX:
-                continue
-            values |= {"start_positions": start, "end_positions": end}
-        for name in names:
-            columns[name].append(values[name])
+        whole = {name: encoded[name][row] for name in tokenizer.model_input_names}
+        first, words = encoding.sequence_ids.index(1), encoding.sequence_ids.count(1)
+        room = max_length - first - 1  # for words of the passage
+        room = room if room > stride else stride + max_length
+        for begin in range(0, max(1, words - stride), room - stride):
+            piece = [numbers[row], first, begin, min(room, words - begin)]
+            inside = slice(first + begin, first + begin + piece[3])
+            values = {name: own[:first] + own[inside] + own[-1:] for name, own in whole.items()} | {"piece": piece}
+            if answers is not None:
+                start, end = _positions(spans[row], piece, allow_no_answer)
+                if labeled_only and start == IGNORE_INDEX:
+                    continue
+                values |= {"start_positions": start, "end_positions": end}
+            for name in names:
+                columns[name].append(values[name])
     return columns
 
 

@@ -61,6 +61,17 @@ def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
 
 
+def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words: ElmoTokenizer) -> None:
+    """By default, one of 252 words or more; the other rows are as without it."""
+    long, passages = " ".join(["which"] * 260), [PASSAGES[0], " ".join(PASSAGES[1:2] * 70)]
+    columns = encode_questions(words, [QUESTIONS[0], long], passages)
+    assert columns["piece"] == [[0, 6, 0, 11], [1, 263, 0, 512], [1, 263, 384, 386]]
+    whole, rows = words([long], passages[1:])["input_ids"][0], columns["input_ids"]
+    assert rows[1:] == [whole[: 263 + 512] + whole[-1:], whole[:263] + whole[263 + 384 :]]
+    alone, both = (answer(make("answers"), own, passages[0], tokenizer=words) for own in (long, [QUESTIONS[0], long]))
+    assert (alone["answer"], alone["score"]) == (both[1]["answer"], approx(both[1]["score"]))
+
+
 def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answer(words: ElmoTokenizer) -> None:
     questions, passages = [*QUESTIONS, "Who?", " "], [*PASSAGES, "\n", "He."]
     answers = [*ANSWERS, *[{"text": [], "answer_start": []}] * 2]
