@@ -153,7 +153,7 @@ def embed(
         rows = rows_of(inputs, reading, Path(folder))
         if output is not None:
             survey = Survey(rows)  # a malformed row raises here, before the work
-            require_writable(output, encoder.layout, survey.names, survey.rows)
+            require_writable(output, encoder.layout, survey.names, survey.rows, survey.words)
             job = _Embedding(encoder, output)
             with progress_bar(survey.rows, progress, "embedding") as bar:
                 text = size_of_run(encoder, survey, output, ignore_disk_space)
@@ -210,17 +210,27 @@ def size_of_run(encoder: CorpusEncoder, survey: Survey, output: Path, ignore_dis
     if parts <= SMALL_RUN:
         return text
     folder = output.with_name(f"{output.name}.parts")
-    free = shutil.disk_usage(next(parent for parent in output.absolute().parents if parent.exists())).free
     stored = sum(file.stat().st_size for file in folder.glob("*.arrow"))
-    if not ignore_disk_space and size + parts > free + stored:
+    (own, free), (other, free_for_parts) = map(_disk, (output, folder))
+    free_for_parts += stored
+    enough = size + parts <= free_for_parts if own == other else size <= free and parts <= free_for_parts
+    available = _in_words(free_for_parts) if own == other else f"{_in_words(free)} and {_in_words(free_for_parts)}"
+    if not ignore_disk_space and not enough:
         needed = f"{_in_words(size)} for {output.name} and until the end {_in_words(parts)} for {folder.name}"
-        message = f"{needed} are needed, but {_in_words(free + stored)} are free; ignore_disk_space=True starts anyway"
+        message = f"{needed} are needed, but {available} are free; ignore_disk_space=True starts anyway"
         raise OSError(errno.ENOSPC, message, str(output))
     text += f": {output.name} will take about {_in_words(size)}, and {folder.name} {_in_words(parts)} until the end "
-    text += f"({_in_words(free)} are free)"
+    text += f"({available} are free)"
     if size > 1e9 and not layout.pooled:
         text += f". Pooled, the output takes {_in_words(size * survey.rows / words)}; float16 halves it"
     return text
+
+
+def _disk(path: Path) -> tuple[int, int]:
+    """The number of the disk of a file that does not need to exist, and the bytes that are free there."""
+    real = Path(os.path.realpath(path))
+    folder = next(parent for parent in (real, *real.parents) if parent.exists())
+    return folder.stat().st_dev, shutil.disk_usage(folder).free
 
 
 def _in_words(size: float) -> str:

@@ -2,7 +2,8 @@
 
 The folder `OUTPUT.parts` keeps the shards until the end. A shard is an Arrow file, whose name has the number of its
 first row and a hash of its rows. It is written under another name and renamed once it is on the disk, so each shard is
-whole. The manifest has everything else that the shards depend on; a run with another manifest is refused.
+whole. So is the result, but beside its place, because the folder may be a link to another disk. The manifest has
+everything else that the shards depend on; a run with another manifest is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ..kernels import enabled
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..tokenization_elmo import ElmoTokenizer
 
-MANIFEST, LOCK = ".manifest.json", ".lock"
+MANIFEST, LOCK, JOB, DRAFT = ".manifest.json", ".lock", ".job.pt", ".partial-"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
@@ -105,7 +106,7 @@ def run(
                 first += len(part)
             if done == first:  # only the result was missing
                 _say_resumed(bar, done)
-        with _written(output, folder) as draft:
+        with _written(output) as draft:
             job.write(draft, map(_mapped, paths), first)
         for path in folder.glob("*.arrow"):  # shards of other rows, too
             path.unlink()
@@ -172,7 +173,7 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
                 )
             is_ours = True
             for file in folder.iterdir():  # drafts of a run that was killed
-                if file.name not in (MANIFEST, LOCK) and (restart or file.name.startswith(".")):
+                if file.name.startswith((DRAFT, JOB)) or (restart and file.suffix == ".arrow"):
                     file.unlink()
             with _written(path) as draft:
                 draft.write_text(json.dumps(manifest, indent=2))
@@ -186,10 +187,12 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
 
 
 @contextmanager
-def _written(path: Path, folder: Path | None = None) -> Iterator[Path]:
-    """A draft, by default beside `path`, which gets this name when it is complete and on the disk. After an error the
-    draft is removed, and if the disk was full, the error has the name of the file."""
-    draft = (folder or path.parent) / f".{os.getpid()}.{path.name}"
+def _written(path: Path) -> Iterator[Path]:
+    """A draft beside `path` (or where `path`, a link, leads), which gets this name when it is complete and on the disk.
+    After an error the draft is removed, and if the disk was full, the error has the name of the file."""
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{DRAFT}{path.name}")
     try:
         yield draft
         with open(draft, "rb+") as file:
@@ -225,7 +228,7 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     if workers == 1:
         yield lambda *shard: bar.update(_compute(job, *shard))
         return
-    file, threads, context = folder / ".job.pt", max(1, torch.get_num_threads() // workers), get_context("spawn")
+    file, threads, context = folder / JOB, max(1, torch.get_num_threads() // workers), get_context("spawn")
     with _written(file) as draft:
         torch.save(job, draft)
     devices = context.SimpleQueue()

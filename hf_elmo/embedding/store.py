@@ -36,11 +36,13 @@ HDF5 = (".hdf5", ".h5")
 FORMATS = (".safetensors", ".npz", *HDF5, ".parquet", ".txt", ".txt.gz")
 NUMBER_BYTES = {".txt": 12, ".gz": 5.5}  # that a number takes in text
 INDEXED_ROWS = 1_000_000  # HDF5 holds `sentence_to_index` up to this many rows, because it is made in memory
-SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
+HEADER_BYTES = 100_000_000  # the most that safetensors reads of the names, shapes and places of arrays
+TEXT_NUMBERS = 1 << 22  # numbers that are text in memory together: an array of text has at most 2 GB
 
 
-def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int) -> None:
-    """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
+def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int, words: int) -> None:
+    """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names, and
+    `words` is about their number of words."""
     if not output.name.lower().endswith(FORMATS):
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     for name, rows_of_name in Counter(names).most_common(1):
@@ -53,8 +55,12 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
         groups = {name[: slash.start()] for name in names for slash in re.finditer("/", name)}
         if wrong := [name for name in names if name in groups or {"", "."}.intersection(name.split("/"))]:
             raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} ('/' separates groups): use .npz or .parquet")
-    if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
-        raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
+    if output.suffix.lower() == ".safetensors" and (names or not layout.pooled):
+        end = 8 * words * math.prod(layout.shape(1))
+        entry = json.dumps({"dtype": "F32", "shape": layout.shape(1000), "data_offsets": [end, end]})
+        header = rows * len(entry) + (sum(len(name.encode()) for name in names) or rows * len(str(rows)))
+        if header > HEADER_BYTES:
+            raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
 
 def write_vectors(
@@ -153,6 +159,7 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dic
 
 def _write_text(path: Path, tables: Tables, layout: RowLayout) -> None:
     """Write a line for each word, and a blank line after each row; of pooled rows, a line for each row."""
+    step = max(1, TEXT_NUMBERS // math.prod(layout.shape(1)))  # words at a time
     compress = partial(gzip.GzipFile, "", "wb", 6, mtime=0) if path.suffix.lower() == ".gz" else nullcontext
     with open(path, "wb") as raw, compress(raw) as file:
         for table in tables:
@@ -160,13 +167,16 @@ def _write_text(path: Path, tables: Tables, layout: RowLayout) -> None:
             counts = [1 if layout.pooled else len(row) for row in words]
             arrays = layout.split(_numbers(table["embedding"].chunk(0)), map(len, words))
             for row, count, array in zip(words, counts, arrays, strict=True):
-                vectors = array.reshape(layout.layers or 1, count, layout.size).swapaxes(0, 1).astype(np.float32)
-                numbers = pyarrow.array(vectors.ravel()).cast(pyarrow.string())
-                offsets = np.arange(0, len(numbers) + 1, (layout.layers or 1) * layout.size, dtype=np.int32)
-                lines = pyarrow.compute.binary_join(pyarrow.ListArray.from_arrays(offsets, numbers), " ").to_pylist()
                 names = [" ".join(row)] if layout.pooled else row
-                own = (f"{re.sub(WORD_ENDS, ' ', name)}\t{line}\n" for name, line in zip(names, lines, strict=True))
-                file.write(("".join(own) + ("" if layout.pooled else "\n")).encode())
+                vectors = array.reshape(layout.layers or 1, count, layout.size).swapaxes(0, 1)
+                for begin in range(0, count, step):
+                    part = vectors[begin : begin + step].astype(np.float32)
+                    numbers = pyarrow.array(part.ravel()).cast(pyarrow.string())
+                    offsets = np.arange(0, len(numbers) + 1, part[0].size, dtype=np.int32)
+                    lines = pyarrow.compute.binary_join(pyarrow.ListArray.from_arrays(offsets, numbers), " ")
+                    for name, line in zip(names[begin : begin + step], lines.to_pylist(), strict=True):
+                        file.write(f"{re.sub(WORD_ENDS, ' ', name)}\t{line}\n".encode())
+                file.write(b"" if layout.pooled else b"\n")
 
 
 def _write_parquet(path: Path, tables: Tables, layout: RowLayout, metadata: str) -> None:

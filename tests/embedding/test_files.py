@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 import hf_elmo
 from hf_elmo import ElmoTokenizer, cli, embed
 from hf_elmo.checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
-from hf_elmo.embedding import jobs
+from hf_elmo.embedding import corpus, jobs, store
 from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
 
@@ -127,6 +127,21 @@ def test_names_that_a_format_cannot_hold_are_refused_before_the_work(tmp_path, m
     assert calls == []
 
 
+@pytest.mark.parametrize("name", ["{}", ">{:030}"])
+def test_safetensors_with_too_large_a_header_is_refused_before_the_work(tmp_path, model, name, monkeypatch, stop_after):
+    rows, output = [f"{name.format(n)}\nMKV" for n in range(1000, 1050)], tmp_path / "out.safetensors"
+    source = write_lines(tmp_path / ("in.fasta" if name[0] == ">" else "in.txt"), rows)
+    embed(model, source, output)
+    header = int.from_bytes(output.read_bytes()[:8], "little")
+    monkeypatch.setattr(store, "HEADER_BYTES", 1.2 * header)
+    embed(model, source, output, overwrite=True)
+    monkeypatch.setattr(store, "HEADER_BYTES", header - 1)
+    calls = stop_after(0)
+    with pytest.raises(ValueError, match="arrays"):
+        embed(model, source, output, overwrite=True)
+    assert calls == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
@@ -176,10 +191,17 @@ def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, capsys, monke
     with pytest.raises(OSError, match=r"14 MB for out\.npz.*10 MB are free"):
         embed(model, source, output, overwrite=True)
     embed(model, source, output, overwrite=True, ignore_disk_space=True)
+    free = [(0, 15_000_000), (1, 14_000_000)]  # of the output's disk, and of another one
+    monkeypatch.setattr(corpus, "_disk", lambda path: free[path.suffix == ".parts"])
+    with pytest.raises(OSError, match="15 MB and 14 MB are free"):
+        embed(model, source, output, overwrite=True)
+    free[1] = 1, 15_000_000
+    embed(model, source, output, overwrite=True)
 
 
 @pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
-def test_text_has_a_line_for_each_word(tmp_path, model, ending):
+def test_text_has_a_line_for_each_word(tmp_path, model, ending, monkeypatch):
+    monkeypatch.setattr(store, "TEXT_NUMBERS", 5)  # a word at a time, where numbers would not fit into memory
     path, rows = tmp_path / f"out{ending}", [["New York", "a\tb"], [], ["is"]]
 
     def lines(**options) -> list[str]:
@@ -196,6 +218,26 @@ def test_text_has_a_line_for_each_word(tmp_path, model, ending):
     assert names == ("New York a b", "", "is")
     found = np.array([line.split(" ") for line in numbers], np.float16)
     np.testing.assert_array_equal(found, embed(model, rows, **pooled))
+
+
+@pytest.mark.parametrize("links", [["out.npz.parts"], ["out.npz"], ["out.npz", "out.npz.parts"]], ids=" ".join)
+def test_files_and_folders_of_other_disks_are_written_through_links(tmp_path, model, links, monkeypatch):
+    (far := tmp_path / "far" / "out.npz.parts").mkdir(parents=True)
+    (tmp_path / "near").mkdir()
+    for name in links:
+        (tmp_path / "near" / name).symlink_to(far.parent / name)
+    rename = os.replace
+
+    def within_a_folder(source, target):  # as a disk's own folders
+        if os.path.realpath(os.path.dirname(source)) != os.path.realpath(os.path.dirname(target)):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", within_a_folder)
+    embed(model, ROWS, tmp_path / "near" / "out.npz", overwrite="out.npz" in links, window=20)
+    assert len(read(tmp_path / ("far" if "out.npz" in links else "near") / "out.npz")) == len(ROWS)
+    assert [path.name for path in (tmp_path / "near").iterdir() if path.is_symlink()] == links
+    assert list(far.iterdir()) == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)

@@ -72,7 +72,7 @@ def test_an_empty_shard_is_computed_again_and_drafts_are_removed(tmp_path, model
     stopped_after(2, model, ROWS, output, window=20)
     *_, last = sorted((tmp_path / "out.npz.parts").glob("*.arrow"))
     last.write_bytes(b"")  # as after a loss of power
-    draft = tmp_path / "out.npz.parts" / f".123.{last.name}"
+    draft = tmp_path / "out.npz.parts" / f"{jobs.DRAFT}{last.name}"
     draft.write_bytes(b"a part")
     calls = stopped_after(0, model, ROWS, output, window=20)
     assert not draft.exists()
