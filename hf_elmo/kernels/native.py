@@ -3,9 +3,10 @@
 A wheel for a platform holds a library for each instruction set of that platform (`setup.py`), and the best library that
 the processor supports is loaded. Otherwise, or if `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`),
 the sources in `csrc/` are compiled to a library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the
-flags, the compiler and the processor. Each process compiles in a private folder and then renames the library, so
-that several processes can compile at once. If this folder cannot be used, each process compiles a library for itself.
-If there is no library, PyTorch does the work, and one warning says why.
+flags and the processor, so that it is found where there is no compiler, and by a hash of its content, so that a damaged
+library is compiled again. Each process compiles in a private folder and then renames the library, so that several
+processes can compile at once. If this folder cannot be used, each process compiles a library for itself. If there is no
+library, PyTorch does the work, and one warning says why.
 """
 
 import ctypes
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import c_char_p, c_float, c_int64, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,22 +208,33 @@ def compiler_version() -> str:
 
 def _compiled() -> _Loaded:
     """The library in the cache, compiled first if it is missing; a cache that cannot be used is as no cache."""
-    version = compiler_version()
     flags = *FLAGS, *shlex.split(os.environ.get("HF_ELMO_CFLAGS", ""))
-    digest = hashlib.sha256("\0".join([*compiler(), version, *flags, *processor()]).encode())
+    digest = hashlib.sha256("\0".join([*flags, *processor()]).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
-    path = cache_folder() / f"elmo-{digest.hexdigest()[:32]}.so"
+    place = cache_folder() / f"elmo-{digest.hexdigest()[:32]}"
     try:
-        if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-                os.replace(_compile(flags, folder), path)
-        return _Loaded(ctypes.CDLL(str(path)), f"{path}, compiled here by {version}")
+        for path in place.parent.glob(f"{place.name}-*.so"):
+            with suppress(OSError):  # it was compiled on a newer system that shares the folder
+                if path == _named(place, path):
+                    return _Loaded(ctypes.CDLL(str(path)), f"{path}, compiled here")
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+            compiled = _compile(flags, folder)
+            with open(compiled, "rb+") as file:
+                os.fsync(file.fileno())
+            path = compiled.replace(_named(place, compiled))
+        return _Loaded(ctypes.CDLL(str(path)), f"{path}, compiled here")
     except OSError as error:  # another user's folder, a read-only home, a disk from which nothing may be executed
         with tempfile.TemporaryDirectory(prefix="hf_elmo-", ignore_cleanup_errors=True) as folder:
             loaded = ctypes.CDLL(str(_compile(flags, folder)))
-        return _Loaded(loaded, f"compiled by {version} for this process, as the cache failed: {error}")
+        return _Loaded(loaded, f"compiled for this process, as the cache failed: {error}")
+
+
+def _named(place: Path, file: Path) -> Path:
+    """The name of a library with the content of a file."""
+    with open(file, "rb") as content:
+        return place.with_name(f"{place.name}-{hashlib.file_digest(content, 'sha256').hexdigest()[:32]}.so")
 
 
 def _compile(flags: Sequence[str], folder: str) -> Path:
@@ -231,7 +244,8 @@ def _compile(flags: Sequence[str], folder: str) -> Path:
 
 
 def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    options = {"encoding": "utf-8", "errors": "replace", "timeout": SECONDS}
+    return subprocess.run(command, capture_output=True, check=True, **options).stdout
 
 
 def processor() -> list[str]:
@@ -239,4 +253,4 @@ def processor() -> list[str]:
     cpuinfo, names = Path("/proc/cpuinfo"), ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
     first = cpuinfo.read_text(errors="replace").partition("\n\n")[0] if cpuinfo.is_file() else ""
     lines = [line for line in first.split("\n") if line.startswith(names)]
-    return [platform.system(), platform.machine(), platform.processor(), *lines]
+    return [platform.system(), platform.machine(), *(lines or [platform.processor()])]

@@ -91,16 +91,23 @@ IN_C = [("lstm", "small-batch")]
 
 
 def test_it_is_compiled_once_in_a_private_folder(home: Path, tmp_path: Path, monkeypatch, warnings) -> None:
+    """A damaged library is compiled again; where there is no compiler, a library is found that was compiled before."""
     count = tmp_path / "count"
-    script = f'case "$*" in *--version*);; *) echo >> {count};; esac\nexec {machine.compiler()} "$@"'
+    script = f'case "$*" in *--version*) printf "\\377\\n";; *) echo >> {count}; exec {machine.compiler()} "$@";; esac'
     monkeypatch.setenv("CC", a_compiler(tmp_path, script))
-    for _ in range(2):
+    for times in (1, 2):
         assert runs() == IN_C
+        (library,) = (home / "hf_elmo" / "kernels").iterdir()
+        assert len(count.read_text()) == times
+        content = library.read_bytes()
+        assert library.parent.stat().st_mode & 0o077 == 0
+        assert str(library) in native.describe()["kernels in C"]
+        assert "\ufffd\n" in describe_environment()  # the version in another encoding
+        library.unlink()
+        library.write_bytes(b"" if times == 1 else content)
         native._load.cache_clear()
-    (library,) = (home / "hf_elmo" / "kernels").iterdir()
-    assert len(count.read_text()) == 1
-    assert library.parent.stat().st_mode & 0o077 == 0
-    assert str(library) in native.describe()["kernels in C"]
+    monkeypatch.setenv("CC", "none")
+    assert runs() == IN_C
     assert not warnings
 
 
@@ -160,5 +167,10 @@ def test_several_processes_at_once_and_then_another_user(home: Path) -> None:
     said = [process.communicate()[0] for process in [process(home) for _ in range(3)]]
     (library,) = (home / "hf_elmo" / "kernels").iterdir()
     assert all(line.startswith(f"True None {library}") for line in said)
+    whole = library.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:4096] + bytes(len(whole) - 4096)):  # SIGBUS and SIGSEGV, if loaded
+        library.write_bytes(damaged)
+        assert process(home).communicate()[0].startswith(f"True None {library}")
+        assert library.read_bytes() == whole
     if os.getuid() == 0:  # only root becomes another user, who may not look into the folder
-        assert process(home, "65534").communicate()[0].startswith("True None compiled by")
+        assert process(home, "65534").communicate()[0].startswith("True None compiled\n")
