@@ -481,6 +481,8 @@ class ElmoBiLM(nn.Module):
             x = self.dropout(x)
             weights = [layer(x) for layer in layers]
             before = state[0][index], state[1][index]
+            if self.training and self.recurrences[index].gradient_checkpointing:
+                x.requires_grad_()  # else a reentrant checkpoint computes no gradients
             output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights, self.clips)
             # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
@@ -595,6 +597,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
         # Heads have a mix of their own, and language models none. DistributedDataParallel raises an error for a trained
         # parameter that no loss depends on.
         elmo.scalar_mix.requires_grad_(elmo is self)
+
+    def enable_input_require_grads(self) -> None:
+        """Does nothing: what is checkpointed makes its input require gradients, so a frozen biLM computes none."""
 
     def resize_token_embeddings(self, *_: object, **__: object) -> nn.Embedding:
         """Returns the embedding of characters unchanged: its rows are characters, not words that could be added."""

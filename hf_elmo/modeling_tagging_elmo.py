@@ -197,6 +197,8 @@ class ElmoAlternatingLSTM(nn.Module):
             return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
         words = self.dropout(packing.pack(vectors))
         for layer in self.layers:
+            if layer.training and layer.gradient_checkpointing:
+                words.requires_grad_()  # else a reentrant checkpoint computes no gradients
             words = layer(words, packing.batch_sizes).index_select(0, packing.reverse)
         return packing.pad(words.index_select(0, packing.reverse) if len(self.layers) % 2 else words)
 

@@ -180,7 +180,8 @@ def test_gradients_reach_every_parameter_but_the_padding_character(tokenizer: El
 TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
 WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
 CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]
-CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0)]
+CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0), ("pooled", NO_DROPOUT, 0)]
+CHECKPOINTED += [("roles", {**NO_DROPOUT, "layer_weights": 0}, 1)]
 
 
 @pytest.mark.parametrize(("name", "fields", "reentrant"), CHECKPOINTED)
@@ -192,7 +193,7 @@ def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dic
     enable({"use_reentrant": bool(reentrant)})
     found, smaller_memory = gradients_of(model, batch)
     torch.testing.assert_close(found, expected)
-    assert smaller_memory < 0.7 * memory or not model.config.use_elmo
+    assert smaller_memory < 0.7 * memory if "freeze_bilm" in fields else smaller_memory <= memory
 
 
 # -- modules may be changed --------------------------------------------------------------------------------------------
