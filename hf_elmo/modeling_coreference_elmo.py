@@ -367,6 +367,10 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         sentences = mask.flatten().nonzero()[:, 0].split(lengths)  # the positions of each in the flattened documents
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
         given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": boundaries}
+        given = {name: x.flatten(0, 1) for name, x in given.items() if x is not None}
+        if not lengths:  # padding is read, so that each parameter gets a gradient
+            lengths, sentences = [1], [mask.new_zeros(1, dtype=torch.int64)]
+            given = {name: x.new_full((1, *x.shape[1:]), name == "special_tokens_mask") for name, x in given.items()}
         words, layers, positions, begin = [], [], [], 0
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
         for end in range(1, len(order) + 1):
@@ -374,7 +378,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 batch, begin = [sentences[index] for index in sorted(order[begin:end])], end
                 index = nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=-1)
                 inside, index = index >= 0, index.clamp(min=0)
-                rows = {name: None if x is None else x.flatten(0, 1)[index] for name, x in given.items()}
+                rows = {name: x[index] for name, x in given.items()}
                 (own,), states = super().read_words(replace(inputs, **rows, attention_mask=inside, state=None))
                 places = torch.zeros_like(mask).flatten().index_fill(0, index[own.places], True)
                 words.append(replace(own, places=places.view_as(mask)))

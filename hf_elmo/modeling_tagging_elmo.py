@@ -85,7 +85,7 @@ class ElmoCRF(nn.Module):
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch]`, the logarithm of the sum of the exponentiated scores of all sequences of labels."""
         emissions, start, transitions, end = self._in_float32(emissions)
-        score = start + emissions[:, 0]
+        score = start + emissions[:, 0] + transitions[:0].sum()  # 0: also with single words, they get a gradient
         for step in range(1, mask.shape[1]):
             next_score = torch.logsumexp(score[:, :, None] + transitions, dim=1) + emissions[:, step]
             score = torch.where(mask[:, step, None], next_score, score)
@@ -193,14 +193,15 @@ class ElmoAlternatingLSTM(nn.Module):
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
         packing = Packing.of(mask)
-        if not packing.batch_sizes:
-            return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
+        if not packing.batch_sizes:  # padding is read, so that each parameter gets a gradient
+            packing = Packing.of(torch.ones_like(mask))
         words = self.dropout(packing.pack(vectors))
         for layer in self.layers:
             if layer.training and layer.gradient_checkpointing:
                 words.requires_grad_()  # else a reentrant checkpoint computes no gradients
             words = layer(words, packing.batch_sizes).index_select(0, packing.reverse)
-        return packing.pad(words.index_select(0, packing.reverse) if len(self.layers) % 2 else words)
+        words = words.index_select(0, packing.reverse) if len(self.layers) % 2 else words
+        return packing.pad(words).masked_fill(~mask[:, :, None], 0.0)
 
 
 class ElmoTaggingHead(ElmoHead):

@@ -207,9 +207,15 @@ def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:
     output = model(**tokenizer(["", "a word"], padding=True, return_tensors="pt"), labels=no_labels)
     assert (output.spans[0] == -100).all()
     assert output.clusters.shape == (2, 0, 3)
-    loss = model(**tokenizer(["", ""], padding=True, return_tensors="pt"), labels=no_labels).loss
-    assert loss == 0
-    loss.backward()
+    nothing = encode_document(tokenizer, [], [], [])
+    for blank in (
+        tokenizer(["", ""], padding=True, return_tensors="pt"),
+        CoreferenceCollator(tokenizer)([nothing] * 2),
+    ):
+        output = model(**{**blank, "labels": no_labels}, output_hidden_states=True)
+        assert output.loss == 0
+        assert output.hidden_states[0].shape[:2] == blank["attention_mask"].shape
+        output.loss.backward()
 
 
 class Largest(TorchDispatchMode):

@@ -7,12 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoForCoreferenceResolution, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoForCoreferenceResolution,
+    ElmoForQuestionAnswering,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+)
 from hf_elmo.modeling_elmo import compact
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
-from tests.factories import SENTENCES, small_model
+from tests.factories import SENTENCES, small_model, write_lines
 from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, make, stored, tensors_of, without_labels
+from tests.pretraining.conftest import launch
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 with_word_vectors = pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
@@ -95,16 +103,52 @@ def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, he
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
+def two_texts(tokenizer: ElmoTokenizer, head: str, texts: list[str]) -> dict[str, torch.Tensor]:
+    """What a head reads, with labels, of two texts or pairs; a document has one sentence."""
+    model_class, fields = HEADS[head]
+    is_pair = model_class is ElmoForQuestionAnswering or "classifier_text_pairs" in fields
+    inputs = dict(tokenizer(texts, *[texts[::-1]] * is_pair, padding=True, return_tensors="pt"))
+    zeros, places = torch.zeros_like(inputs["attention_mask"]), heads.word_positions(inputs)
+    labels = {ElmoForTokenClassification: zeros.masked_fill(~places, -100), ElmoForSequenceClassification: zeros[:, 0]}
+    labels[ElmoForCoreferenceResolution] = torch.zeros(2, 0, 3, dtype=torch.int64)
+    inputs |= dict.fromkeys({"token_type_ids", "speaker_ids"} & set(batch_of(tokenizer, head)), zeros)
+    if model_class is ElmoForQuestionAnswering:
+        return {**inputs, "start_positions": zeros[:, 0] - 100, "end_positions": zeros[:, 0] - 100}
+    return inputs | ({"genre_ids": zeros[:, 0]} if "speaker_ids" in inputs else {}) | {"labels": labels[model_class]}
+
+
 @pytest.mark.parametrize("head", HEADS)
-def test_texts_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
-    model = make(head)
-    for texts in (["", "a word"], ["", ""]):
-        pair = [texts[::-1]] if model.reads_text_pairs else []
-        inputs = dict(tokenizer(texts, *pair, padding=True, return_tensors="pt"))
-        extra = {"token_type_ids", "speaker_ids"} & set(batch_of(tokenizer, head))
-        inputs |= {name: torch.zeros_like(inputs["attention_mask"]) for name in extra}
-        inputs |= {"genre_ids": torch.zeros(2, dtype=torch.int64)} if "speaker_ids" in extra else {}
-        assert all(value.isfinite().all() for value in tensors_of(model(**inputs)).values())
+@pytest.mark.parametrize("texts", [["", "a word"], ["", ""], ["a", "word"]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["padded", "packed"])
+def test_texts_without_words_or_with_one(tokenizer: ElmoTokenizer, head: str, texts: list[str], dtype) -> None:
+    """Each parameter that is trained gets a gradient, on which DistributedDataParallel waits."""
+    model, inputs = make(head, freeze_bilm=False).to(dtype), two_texts(tokenizer, head, texts)
+    assert all(value.isfinite().all() for value in tensors_of(model(**inputs)).values())
+    model.train()(**inputs).loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {name for name, gradient in gradients.items() if gradient is None or not gradient.isfinite().all()} == set()
+
+
+TRAINED_BY_TWO = """
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from tests.factories import whitespace_tokenizer
+from tests.heads import HEADS, make
+from tests.test_modeling_tasks import two_texts
+
+distributed.init_process_group("gloo")
+for head in HEADS:
+    model = DistributedDataParallel(make(head).double().train())
+    for texts in (["a", "word"], ["", ""], ["a word", "two words"])[:: 1 - 2 * distributed.get_rank()]:
+        model(**two_texts(whitespace_tokenizer(), head, texts)).loss.backward()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+def test_each_of_two_processes_may_have_texts_without_words(tmp_path: Path) -> None:
+    assert not launch(write_lines(tmp_path / "worker.py", TRAINED_BY_TWO.splitlines()), [])
 
 
 @with_word_vectors

@@ -119,7 +119,7 @@ def encode_document(
         `input_ids` and `attention_mask`; `word_vector_ids`, `labels` and `speaker_ids` if there are any.
     """
     sentences = _sentences(document)
-    encoded = tokenizer(sentences, is_split_into_words=not isinstance(document, str))
+    encoded = tokenizer(sentences or [[]], is_split_into_words=not isinstance(document, str))
     kept = [index for index, rows in enumerate(encoded["input_ids"]) if len(rows) > 2]
     row = {name: [x for index in kept for x in columns[index]] for name, columns in encoded.items()}
     if clusters is not None:
