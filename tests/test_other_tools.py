@@ -140,6 +140,28 @@ def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(spacy.load(tmp_path / "pipeline")(TEXTS[0]).tensor, first.tensor, atol=1e-6)
 
 
+@pytest.mark.parametrize("width", [22, 30])
+def test_spacy_merges_tokens_after_elmo_as_without_it(spacy: ModuleType, folder: Path, width: int) -> None:
+    """The vocabulary has vectors, and those of merged tokens are of these: also of one token that it does not know."""
+    vectors = {"New": np.ones(width), "York": np.full(width, 3)}
+    elmo, plain = spacy.blank("en"), spacy.blank("en")
+    elmo.add_pipe("elmo", config={"model": str(folder)})
+    for nlp in (plain, elmo):
+        nlp.vocab.reset_vectors(width=width)
+        nlp.add_pipe("entity_ruler").add_patterns([{"label": "X", "pattern": name} for name in ("New York", "Zorblax")])
+        nlp.add_pipe("merge_entities")
+        for word, vector in vectors.items():
+            nlp.vocab.set_vector(word, vector)
+        for text in ("Zorblax is it", "Zorblax likes New York"):
+            doc = nlp(text)
+    assert [token.text for token in doc] == ["Zorblax", "likes", "New York"]
+    for word in (token.text for token in doc):
+        np.testing.assert_array_equal(elmo.vocab.get_vector(word), plain.vocab.get_vector(word))
+    assert elmo.vocab.get_vector("New York").tolist() == [2] * width
+    np.testing.assert_array_equal([token.vector for token in doc], doc.tensor)
+    np.testing.assert_array_equal(doc[:2].vector, doc.tensor[:2].mean(axis=0))
+
+
 def test_scikit_learn(folder: Path) -> None:
     names = ("compose", "linear_model", "model_selection", "pipeline")
     compose, linear, selection, pipeline = (pytest.importorskip(f"sklearn.{name}") for name in names)

@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import spacy.tokens.doc
 from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
 from ..checkpoints.loading import load_model
 from ..embedding.workers import Embedder
+
+
+def row(token: Token) -> np.ndarray:
+    """The token's row."""
+    return token.doc.tensor[token.i]
 
 
 def mean(words: Doc | Span) -> np.ndarray:
@@ -23,6 +29,28 @@ def mean(words: Doc | Span) -> np.ndarray:
 def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
     """The cosine of the vectors of two objects; 0 if a vector is zero."""
     return float(one.vector @ other.vector / (np.linalg.norm(one.vector) * np.linalg.norm(other.vector) or 1))
+
+
+class Retokenizer(spacy.tokens.doc.Retokenizer):
+    """spaCy's, which gives the merged tokens a vector in a vocabulary that has vectors: the mean of those of the
+    vocabulary, not of ELMo's."""
+
+    def __init__(self, doc: Doc) -> None:
+        super().__init__(doc)
+        self.hooks = {mean: doc.user_span_hooks, row: doc.user_token_hooks}
+
+    def __exit__(self, *error: Any) -> None:
+        ours = {own: hooks for own, hooks in self.hooks.items() if hooks.get("vector") is own}
+        for hooks in ours.values():
+            del hooks["vector"]
+        try:
+            super().__exit__(*error)
+        finally:
+            for own, hooks in ours.items():
+                hooks["vector"] = own
+
+
+spacy.tokens.doc.Retokenizer = Retokenizer  # for `Doc.retokenize`, which components that merge tokens call
 
 
 class ElmoPipe:
@@ -56,7 +84,7 @@ class ElmoPipe:
                 found = np.concatenate([next(vectors) for _ in parts])
                 doc.tensor = np.zeros((len(doc), found.shape[1]), found.dtype)
                 doc.tensor[[token.i for token in doc if not token.is_space]] = found
-                doc.user_token_hooks["vector"] = lambda token: token.doc.tensor[token.i]
+                doc.user_token_hooks["vector"] = row
                 doc.user_hooks["vector"] = doc.user_span_hooks["vector"] = mean
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
                     hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's own is 1 for equal words
