@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -269,6 +268,8 @@ class ElmoTokenizer(TokenizersBackend):
         **kwargs: Any,
     ) -> None:
         self.max_word_length, self.embeds_words = max_word_length, embeds_words
+        self._vocabulary: list[str] | None = None  # that was set, in place of the file's
+        self.cache: dict[str, Any] = {}  # what the file gives; datasets leaves this attribute out of its hash
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         kwargs = {"bos_token": "<S>", "eos_token": "</S>", "unk_token": "<UNK>", "pad_token": "<pad>", **kwargs}
         self._boundaries = str(kwargs["bos_token"]), str(kwargs["eos_token"])
@@ -329,17 +330,25 @@ class ElmoTokenizer(TokenizersBackend):
         self._vector_ids = {word: vector_id for vector_id, word in enumerate(words or (), FIRST_VECTOR_ID)}
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 
-    @cached_property
+    @property
     def vocabulary(self) -> list[str] | None:
         """The words of the language model's softmax in the order of its rows; `None` without a `vocab_file`."""
         file = getattr(self, "vocab_file", None)
-        return None if file is None else read_vocabulary(file)
+        if self._vocabulary is None and file is not None and "vocabulary" not in self.cache:
+            self.cache["vocabulary"] = read_vocabulary(file)
+        return self._vocabulary or self.cache.get("vocabulary")
 
-    @cached_property
+    @vocabulary.setter
+    def vocabulary(self, words: Sequence[str]) -> None:
+        self._vocabulary, self.cache = list(words), {}
+
+    @property
     def _word_ids(self) -> dict[str, int]:
         """The ids of the words of `vocabulary`; a word `<S>` or `</S>` of a text is unknown, like `<UNK>`."""
-        ids = zip(self.vocabulary, embedded_ids(self.vocabulary), strict=True)
-        return {word: word_id for word, word_id in ids if word_id >= FIRST_WORD_ID}
+        if "word_ids" not in self.cache:
+            ids = zip(self.vocabulary, embedded_ids(self.vocabulary), strict=True)
+            self.cache["word_ids"] = {word: word_id for word, word_id in ids if word_id >= FIRST_WORD_ID}
+        return self.cache["word_ids"]
 
     @property
     def row_length(self) -> int:

@@ -196,13 +196,19 @@ def test_pad_gives_what_the_call_gives(tokenizer: ElmoTokenizer, kind: type, sid
 
 @pytest.mark.parametrize("words", [False, True], ids=["texts", "words"])
 def test_datasets_finds_again_what_it_mapped(tmp_path: Path, words: bool) -> None:
-    tokenizer = ElmoTokenizer(vocab_file=str(write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "the"])))
+    vocabulary = write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "the"])
+    tokenizer = ElmoTokenizer(vocab_file=str(vocabulary), embeds_words=words)
     datasets.Dataset.from_dict({"text": [["a", "b c"]] if words else ["a b"]}).save_to_disk(tmp_path / "rows")
     rows = datasets.load_from_disk(tmp_path / "rows")
     before = Hasher.hash(tokenizer)
-    mapped = [rows.map(lambda row: tokenizer(row["text"], is_split_into_words=words)) for _ in range(2)]
+    mapped = []
+    for _ in range(2):
+        mapped.append(rows.map(lambda row: tokenizer(row["text"], is_split_into_words=words)))
+        tokenizer.save_pretrained(tmp_path / "checkpoint")
     assert Hasher.hash(tokenizer) == before
     assert mapped[0].cache_files == mapped[1].cache_files != []
+    tokenizer.vocabulary = [*tokenizer.vocabulary, "a"]  # with another id
+    assert Hasher.hash(tokenizer) != before
 
 
 def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
