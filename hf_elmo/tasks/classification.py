@@ -19,8 +19,9 @@ def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
         from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        logits, labels = prediction.predictions, prediction.label_ids
-        predicted = logits.argmax(1) if labels.ndim == 1 < logits.shape[1] else logits > 0
+        predicted, labels = prediction.predictions, prediction.label_ids
+        if predicted.dtype.kind == "f":  # else `preprocess_logits_for_metrics` has chosen the labels
+            predicted = predicted.argmax(1) if labels.ndim == 1 < predicted.shape[1] else predicted > 0
         macro_f1 = f1_score(labels, predicted, average="macro", zero_division=0)
         return {"accuracy": float(accuracy_score(labels, predicted)), "macro_f1": float(macro_f1)}
 

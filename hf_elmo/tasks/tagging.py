@@ -69,7 +69,8 @@ def span_metrics(
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """`compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
-    It evaluates the CRF's tags, or without a CRF the best label of each word. For labels that are no spans, such as
+    It evaluates the CRF's tags, or without a CRF the best label of each word, or the labels that Trainer's
+    `preprocess_logits_for_metrics` chose. For labels that are no spans, such as
     parts of speech (none begins with `B-`, `I-`, `E-` or `S-`), it gives the accuracy alone.
 
     Args:
@@ -96,8 +97,11 @@ def span_metrics(
 
 def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
     """The names of the true labels and of the predicted labels of the words of each row."""
-    predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
-    tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)  # (logits, tags): CRF
+    labels, tags = np.asarray(prediction.label_ids), prediction.predictions
+    if isinstance(tags, tuple):  # (logits, tags) of a CRF
+        tags = tags[1]
+    elif tags.shape != labels.shape:  # else `preprocess_logits_for_metrics` has chosen the labels
+        tags = tags.argmax(axis=2)
     is_word = labels != -100
     return tuple(
         [[id2label[int(label)] for label in row[mask]] for row, mask in zip(rows, is_word, strict=True)]
