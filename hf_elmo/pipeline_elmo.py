@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import TokenClassificationPipeline
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_elmo import IGNORE_INDEX
 from .modeling_elmo import compact, expand
@@ -22,7 +23,8 @@ def continues_span(before: str, tag: str) -> bool:
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     """transformers' pipeline for [`ElmoForTokenClassification`]: `pipeline("token-classification", model=folder,
-    pipeline_class=ElmoTokenClassificationPipeline)`, or, where hf_elmo is not installed, `trust_remote_code=True`."""
+    pipeline_class=ElmoTokenClassificationPipeline)`, or, where hf_elmo is not installed, `trust_remote_code=True`. Of a
+    model object it is the pipeline by itself."""
 
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
@@ -75,3 +77,17 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             else:
                 spans.append([entity])
         return list(map(self.group_sub_entities, spans))
+
+
+# What `pipeline` makes of a model object, as it looks for the pipelines of a checkpoint's configuration alone.
+_registered = PIPELINE_REGISTRY.supported_tasks["token-classification"]
+_of_others = _registered["impl"] if isinstance(_registered["impl"], type) else TokenClassificationPipeline
+
+
+class _PipelineOfModel(TokenClassificationPipeline):
+    def __new__(cls, **options: Any) -> TokenClassificationPipeline:
+        is_ours = "token-classification" in getattr(options["model"], "custom_pipelines", ())
+        return (ElmoTokenClassificationPipeline if is_ours else _of_others)(**options)
+
+
+_registered["impl"] = _PipelineOfModel

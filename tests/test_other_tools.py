@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import pipeline
+from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, pipeline
 
 import hf_elmo
-from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTokenClassificationPipeline
+from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification
 from hf_elmo import ElmoTokenizer as Tokenizer
 from tests.factories import SENTENCES, save_checkpoint, small_model
 
@@ -99,10 +99,11 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, st
     sequence = torch.tensor([1, 2, 3, 0, 4, 4])  # of "Anna Maria Smith met Ann Bo"
     model.classifier.forward = lambda words, *_: 20.0 * torch.nn.functional.one_hot(sequence[None], 5)
     folder = save_checkpoint(tmp_path, model)
-    how = {"pipeline_class": ElmoTokenClassificationPipeline, "aggregation_strategy": strategy, "ignore_labels": []}
-    tag = pipeline("token-classification", model=model, tokenizer=Tokenizer(), **how)
+    tag = pipeline("ner", model=model, tokenizer=Tokenizer(), aggregation_strategy=strategy, ignore_labels=[])
     found = tag("Anna Maria Smith met Ann Bo")
     assert [(span["entity_group"], span["word"]) for span in found] == SPANS
+    other = BertForTokenClassification(BertConfig(vocab_size=9, hidden_size=12, num_hidden_layers=0))
+    assert type(pipeline("ner", model=other, tokenizer=Tokenizer())) is TokenClassificationPipeline
     for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
         with pytest.raises(ValueError, match="trust_remote_code"):
             pipeline(name, model=str(folder))
@@ -168,6 +169,7 @@ def test_scikit_learn(folder: Path) -> None:
     vectorizer = hf_elmo.ElmoVectorizer(str(folder))
     expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
     np.testing.assert_allclose(pickle.loads(pickle.dumps(vectorizer)).transform(TEXTS), expected, atol=1e-6)
+    assert [hf_elmo.ElmoVectorizer(str(folder), layers=n).transform([]).shape for n in (0, "all")] == [(0, 22), (0, 66)]
     table = pd.DataFrame({"text": TEXTS, "number": [1.0, 2.0, 3.0]}, index=[5, 6, 7])
     columns = compose.ColumnTransformer([("elmo", vectorizer, "text")], remainder="passthrough")
     found = columns.set_output(transform="pandas").fit_transform(table)
