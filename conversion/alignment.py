@@ -43,6 +43,8 @@ def find_alignment(language: Language, target: Language, dictionary: Iterable[tu
                 vectors.setdefault(word, []).append(row)
         means.append({word: np.mean(rows, axis=0, dtype=np.float64) for word, rows in vectors.items()})
     pairs = [(means[0][a], means[1][b]) for a, b in dictionary if a in means[0] and b in means[1]]
+    if not pairs:
+        raise ValueError("dictionary has no pair of words that are in the texts: give more pairs, or more texts")
     return orthogonal_procrustes(*map(np.stack, zip(*pairs, strict=True)))[0].T
 
 

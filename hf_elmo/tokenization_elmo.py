@@ -324,9 +324,10 @@ class ElmoTokenizer(TokenizersBackend):
     @words.setter
     def words(self, words: Sequence[str] | None) -> None:
         require_list(words, "words")
+        words = None if words is None else list(words)
         if broken := next((word for word in words or () if "\n" in word), None):
             raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
-        self._words = None if words is None else list(words)
+        self._words = words
         self._vector_ids = {word: vector_id for vector_id, word in enumerate(words or (), FIRST_VECTOR_ID)}
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 
@@ -535,7 +536,8 @@ class ElmoTokenizer(TokenizersBackend):
             ValueError: `labels` has another number of texts or of words in a text than `encoded`, or a text is a pair.
         """
         samples = encoded.get("overflow_to_sample_mapping")
-        is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
+        labels = list(labels)
+        is_one = not labels or np.ndim(labels[0]) == 0
         labels = [labels] if is_one else labels
         pieces = encoded.encodings
         texts = range(len(pieces)) if samples is None else list(map(int, samples))  # of the pieces

@@ -101,6 +101,7 @@ def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest
         ([latin, old], "choose another name or --overwrite"),
         ([write_lines(tmp_path / "a.xml", []), "out.npz"], "rename it or pass --input-format text"),
         ([latin, "out.npz", "--layers", "9"], "--layers is 9, but must be .*"),
+        ([latin, "out.npz", "--device", f"cuda:{torch.cuda.device_count()}"], "--device is 'cuda:.*does not have: .*"),
     ):
         assert main(["embed", *map(str, arguments)]) == 1
         assert re.search(f"hf-elmo: error: .*{says}$", capsys.readouterr().err.rstrip(), re.DOTALL)
@@ -115,7 +116,11 @@ def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> N
     assert stream.buffer.getvalue().decode("cp1252").startswith("\\uc655 é")
 
 
-def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys, monkeypatch) -> None:
+    """Also beside what is left of distributions that were removed."""
+    for name in ("torch_audio", "scikit_learn"):
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
     folder = small_checkpoint(tmp_path / "model")
     with kernels.use("fused"):
         assert main(["env", "--model", str(folder)]) == 0

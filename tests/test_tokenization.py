@@ -217,7 +217,8 @@ def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
     def aligned(labels: list, texts: list = words, **how: object) -> list:
         return tokenizer.align_labels(tokenizer(texts, is_split_into_words=True, **how), labels)
 
-    assert aligned(labels) == [[-100, 4, 5, 6, -100], [-100, 7, -100]]
+    for given in (labels, list(map(torch.tensor, labels)), pd.Series(labels, index=[8, 9])):
+        assert aligned(given) == [[-100, 4, 5, 6, -100], [-100, 7, -100]]
     assert aligned(["O", "O", "B-LOC"], words[0]) == [-100, "O", "O", "B-LOC", -100]
     assert aligned(labels, padding=True, padding_side="left")[1] == [-100, -100, -100, 7, -100]
     assert aligned(labels, truncation=True, max_length=4)[0] == [-100, 4, 5, -100]
@@ -238,7 +239,7 @@ def test_numbers_of_words(tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
     texts = ["The cat", "rain Rain the THE naïve dog <S>"]
     numbers = [[1, 3, 4, 1], [1, 2, 5, 3, 3, 7, 2, 6, 1]]
     assert "word_vector_ids" not in tokenizer("a")
-    tokenizer.words = WORDS
+    tokenizer.words = np.array(WORDS)
     assert set(tokenizer("a")) == {"input_ids", "word_vector_ids", "attention_mask"}
     for one in (tokenizer, pickle.loads(pickle.dumps(tokenizer))):
         assert one(texts)["word_vector_ids"] == numbers

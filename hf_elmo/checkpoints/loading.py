@@ -58,7 +58,7 @@ def load_model(
 
     Raises:
         OSError: there is no such checkpoint.
-        ValueError: `language_model` is set, and the checkpoint has no softmax over words.
+        ValueError: `language_model` is set, and the checkpoint has no softmax over words; or there is no such device.
     """
     model = load_weights(name, language_model, dtype, device)
     return model, load_tokenizer(model.name_or_path)
@@ -71,10 +71,17 @@ def load_weights(
     device: str | torch.device | None = None,
 ) -> ElmoModel | ElmoForPreTraining:
     """The model of [`load_model`] without its tokenizer, by default on a GPU if there is one."""
-    model_class = ElmoForPreTraining if language_model else ElmoModel
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model_class, device = ElmoForPreTraining if language_model else ElmoModel, find_device(device)
     with no_loading_bar(place := locate(name)):
         return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+
+
+def find_device(device: str | torch.device | None) -> torch.device:
+    """The device, by default a GPU if there is one. Raises ValueError if it is not on this machine."""
+    try:
+        return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
+    except (AssertionError, RuntimeError) as error:  # PyTorch was built for other devices, or finds none
+        raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 import os
 import platform
 import sys
-from importlib.metadata import distributions
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import SubprocessError
 
@@ -18,9 +19,11 @@ LIBRARIES += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
 
 def describe_environment() -> str:
     """Text for a bug report: versions, devices, the C library and the settings."""
-    versions = {one.name.replace("_", "-"): one.version for one in distributions()}
-    libraries = ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)
-    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": libraries}
+    versions = []
+    for name in LIBRARIES:
+        with suppress(Exception):  # it is not installed, or what pip wrote about it is damaged
+            versions.append(f"{name} {version(name)}")
+    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": ", ".join(versions)}
     rows["hf_elmo is in"] = str(Path(__file__).parents[1])
     named = [line for line in native.processor() if line.startswith(("model name", "CPU part"))]
     rows["processor"] = named[0].partition(":")[2].strip() if named else platform.processor() or platform.machine()

@@ -157,7 +157,7 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
     """Use the folder for this run alone. It must be new, or that of an interrupted run with the same settings. It is
     removed if no shard is in it at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    manifest, path = json.loads(json.dumps(settings)), folder / MANIFEST
+    manifest, path = json.loads(json.dumps(settings, default=int)), folder / MANIFEST
     is_ours = False
     try:
         with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):

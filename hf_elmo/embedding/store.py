@@ -68,7 +68,7 @@ def write_vectors(
 ) -> None:
     """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. Its
     metadata are `about`; HDF5 has the `index`, the number of each sentence."""
-    text, suffix = json.dumps(about), path.suffix.lower()
+    text, suffix = json.dumps(about, default=int), path.suffix.lower()  # a NumPy integer may be the layer
     if suffix == ".parquet":
         _write_parquet(path, shards, layout, text)
     elif suffix in (".txt", ".gz"):

@@ -65,7 +65,9 @@ class _ElmoBiLm(nn.Module):
         self.model.freeze_bilm(not requires_grad)
         self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
         self.state: State | None = None
-        self.register_buffer("cached_ids", batch_to_ids([vocab_to_cache or []])[0], persistent=False)
+        self.register_buffer(
+            "cached_ids", batch_to_ids([[] if vocab_to_cache is None else vocab_to_cache])[0], persistent=False
+        )
 
     @property
     def _elmo_lstm(self) -> "_ElmoBiLm":  # code for AllenNLP uses _elmo_lstm.reset_states and _elmo_lstm.stateful
@@ -124,7 +126,7 @@ class ScalarMix(nn.Module):
         trainable: bool = True,
     ) -> None:
         super().__init__()
-        values = initial_scalar_parameters or [0.0] * mixture_size
+        values = [0.0] * mixture_size if initial_scalar_parameters is None else initial_scalar_parameters
         self.do_layer_norm = do_layer_norm
         # The names are AllenNLP's, because code for AllenNLP uses them.
         self.scalar_parameters = nn.ParameterList(nn.Parameter(torch.tensor([float(x)]), trainable) for x in values)
@@ -261,7 +263,7 @@ class ElmoEmbedder(nn.Module):
     def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
         """The layers `[layers, words, 2P]` of each sentence; of one without words `[3, 0, 1024]`, as in AllenNLP,
         whatever the sizes of the model."""
-        if batch == [[]]:
+        if list(map(len, batch)) == [0]:
             return [np.zeros(EMPTY)]
         with torch.no_grad():
             embeddings, mask = self.batch_to_embeddings(batch)

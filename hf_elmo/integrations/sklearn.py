@@ -1,5 +1,6 @@
 """A scikit-learn transformer that turns texts into vectors."""
 
+import math
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -61,4 +62,4 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _embed(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         vectors = Embedder(**self.get_params()).embed(texts).result()
-        return vectors.reshape(len(vectors), -1)
+        return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))

@@ -10,7 +10,7 @@ from transformers import AutoConfig, BatchEncoding
 
 import hf_elmo
 
-from ..checkpoints.loading import locate, no_loading_bar, tokenizer_of
+from ..checkpoints.loading import find_device, locate, no_loading_bar, tokenizer_of
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..embedding.jobs import cut
 from ..modeling_elmo import ElmoPreTrainedModel
@@ -116,7 +116,7 @@ def load_head(
         kind = getattr(hf_elmo, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
         with no_loading_bar(folder):
             model = kind.from_pretrained(folder)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = find_device(device)
     elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
         model = model.get_base_model()
     if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
