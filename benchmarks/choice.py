@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from common import describe_machine, markdown_table
 from hf_elmo import ElmoConfig, kernels
-from hf_elmo.modeling_elmo import ElmoCharacterEncoder, ElmoLSTMLayer, bilstm_layer, has_instructions
+from hf_elmo.modeling_elmo import ElmoCharacterEncoder, ElmoLayer, bilstm_layer, has_instructions
 
 SHAPES = {"small": (128, 1024), "compact": (256, 768), "original": (512, 4096)}  # P and C
 ROWS = (1, 2, 4, 8, 16, 32, 128, 512)
@@ -43,13 +43,13 @@ def lstm(shape: str, dtype: torch.dtype, rows: int, training: bool) -> Run:
     """A call of the LSTM layer of both directions."""
     size, cells = SHAPES[shape]
     config = ElmoConfig(hidden_size=2 * size, cell_size=cells)
-    layers = torch.nn.ModuleList(ElmoLSTMLayer(config) for _ in range(2)).to(dtype).requires_grad_(training)
-    for parameter in layers.parameters():
+    layer = ElmoLayer(config, is_first=True).to(dtype).requires_grad_(training)
+    for parameter in layer.parameters():
         torch.nn.init.uniform_(parameter, -0.05, 0.05)
     steps = max(FEWEST_STEPS[training], min(20, WORDS[shape] // rows))
     inputs = torch.randn(2, steps * rows, size, dtype=dtype)
     state = torch.zeros(2, rows, size, dtype=dtype), torch.zeros(2, rows, cells)
-    weights = [layer(inputs) for layer in layers]
+    weights = [layer.lstm.weights(0), layer.lstm.weights(1)]
     return lambda: bilstm_layer(inputs, [rows] * steps, state, weights, 3.0, 3.0)[0]
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from hf_elmo.checkpoints.loading import locate, tokenizer_of
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_elmo import SUFFIXES, ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids, read_vocabulary
 from hf_elmo.utils.extras import extra_needed
 from hf_elmo.utils.spelling import Speller
@@ -107,7 +107,7 @@ def read_sizes(table: Iterable[Row], datasets: Mapping[str, np.ndarray]) -> dict
         arrays = read(*map(datasets.get, names))
         shapes |= {key: array.shape for key, array in zip(keys, arrays, strict=True)}
     filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
-    projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*forward_layers\.\d+\.weight_hr", key)]
+    projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*layers\.\d+\.lstm\.weight_hr", key)]
     return {
         "char_embedding_size": shapes["char_encoder.embedding.weight"][1],
         "char_filters": [[width, num_filters] for num_filters, _, width in filters],
@@ -184,12 +184,12 @@ TABLE = [
     Row(["softmax/W"], ["lm_head.weight"], COPY),  # only in training checkpoints
     Row(["softmax/b"], ["lm_head.bias"], COPY),
 ]
-for number, direction in enumerate(("forward", "backward")):
-    cell, layer = f"RNN_{number}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell", f"bilm.{direction}_layers.{{i}}"
+for number, suffix in enumerate(SUFFIXES):
+    cell, layer = f"RNN_{number}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell", "bilm.layers.{i}.lstm"
     TABLE += [
-        Row([f"{cell}/W_0"], [f"{layer}.weight_ih", f"{layer}.weight_hh"], LSTM_KERNEL),
-        Row([f"{cell}/B", f"{cell}/B_forget_remainder"], [f"{layer}.bias"], LSTM_BIAS),
-        Row([f"{cell}/W_P_0"], [f"{layer}.weight_hr"], TRANSPOSE),
+        Row([f"{cell}/W_0"], [f"{layer}.weight_ih{suffix}", f"{layer}.weight_hh{suffix}"], LSTM_KERNEL),
+        Row([f"{cell}/B", f"{cell}/B_forget_remainder"], [f"{layer}.bias{suffix}"], LSTM_BIAS),
+        Row([f"{cell}/W_P_0"], [f"{layer}.weight_hr{suffix}"], TRANSPOSE),
     ]
 
 
@@ -203,7 +203,7 @@ def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
     """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For the two fields of the
     configuration, the tensors of projections that change nothing: identities."""
     identity, layers = np.eye(config.projection_size, dtype=np.float32), range(config.num_hidden_layers)
-    cells = [f"bilm.{direction}_layers.{i}.weight_hr" for direction in ("forward", "backward") for i in layers]
+    cells = [f"bilm.layers.{i}.lstm.weight_hr{suffix}" for suffix in SUFFIXES for i in layers]
     projections = {"cell_projection": dict.fromkeys(cells, identity)}
     if config.char_filters:
         character = {"char_encoder.projection.weight": identity, "char_encoder.projection.bias": 0 * identity[0]}
@@ -393,7 +393,9 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
             f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
             "read bytes, with a char_vocab_size of 262 or 263."
         )
-    tensors = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if not key.startswith("scalar_mix.")}
+    tensors = {
+        key: x.float().cpu().numpy() for key, x in state.items() if not key.startswith(("scalar_mix", "further"))
+    }
     vocabulary = () if config.char_filters else tokenizer_of(model).vocabulary or ()
     written = {key: array for own in identities(config).values() for key, array in own.items()} | tensors
     table = list(expand(table_of(vocabulary), written))

@@ -15,9 +15,10 @@ import torch
 from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.modeling_elmo import SUFFIXES
 
 from .allennlp import COPY, Arrays, Row, read_options, read_rows, read_sizes
-from .checkpoint import SCALAR_MIX, Source
+from .checkpoint import Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
 
@@ -45,13 +46,13 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
             Row([f"{highways}._layers.{{i}}.{part}"], gates, HIGHWAY),
             Row([f"{projection}.{part}"], [f"char_encoder.projection.{part}"], COPY),
         ]
-    for direction in ("forward", "backward"):
-        cell, layer = f"{lstm}.{direction}_layer_{{i}}", f"bilm.{direction}_layers.{{i}}"
+    for direction, suffix in zip(("forward", "backward"), SUFFIXES, strict=True):
+        cell, layer = f"{lstm}.{direction}_layer_{{i}}", "bilm.layers.{i}.lstm"
         rows += [
-            Row([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih"], COPY),
-            Row([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh"], COPY),
-            Row([f"{cell}.state_linearity.bias"], [f"{layer}.bias"], COPY),
-            Row([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr"], COPY),
+            Row([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih{suffix}"], COPY),
+            Row([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh{suffix}"], COPY),
+            Row([f"{cell}.state_linearity.bias"], [f"{layer}.bias{suffix}"], COPY),
+            Row([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr{suffix}"], COPY),
         ]
     return rows
 
@@ -114,11 +115,11 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", prefixes[0])
     if aligning in state:
         config.scalar_mix_alignment, arrays["scalar_mix.alignment"] = True, state[aligning]
-    if mixes:
-        layers = range(config.num_hidden_layers + 1)
-        scalars = [np.concatenate([state[f"{mix}.scalar_parameters.{layer}"] for layer in layers]) for mix in mixes]
-        gammas = [state[f"{mix}.gamma"] for mix in mixes]
-        arrays |= {SCALAR_MIX[0]: np.stack(scalars), SCALAR_MIX[1]: np.concatenate(gammas)}
+    layers = range(config.num_hidden_layers + 1)
+    for number, mix in enumerate(mixes):
+        ours = f"further_mixes.{number - 1}" if number else "scalar_mix"
+        arrays[f"{ours}.scalars"] = np.concatenate([state[f"{mix}.scalar_parameters.{layer}"] for layer in layers])
+        arrays[f"{ours}.gamma"] = state[f"{mix}.gamma"]
     left_behind = {}
     for prefix in prefixes:  # outside of an embedder, `_projection` may be any other layer
         weight, bias = (f"{prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias"))

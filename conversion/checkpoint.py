@@ -66,7 +66,7 @@ def model_of(
     is NaN or infinite, or too large for `dtype`."""
     model = new_model(config)
     prefix = "" if isinstance(model, ElmoModel) else "elmo."
-    tensors = {key: tensor for key, tensor in model.state_dict().items() if key.endswith(SCALAR_MIX)}
+    tensors = {key: tensor for key, tensor in model.state_dict().items() if key.endswith((".scalars", ".gamma"))}
     for key, array in arrays.items():
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
         if not torch.isfinite(tensor).all():

@@ -161,10 +161,10 @@ class _PaddedElmo(ElmoModel):
         vectors = vectors * mask[:, :, None]
         state = bilm.initial_state(vectors.shape[0], vectors) if state is None else state
         x, layers, after = torch.stack((vectors, vectors.flip(1))), [torch.cat((vectors, vectors), dim=2)], []
-        for index, pair in enumerate(zip(bilm.forward_layers, bilm.backward_layers, strict=True)):
-            start, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
-            output, end = read_both_ways(x, mask, start, weights, *bilm.clips)
-            x = output + x if bilm.use_skip_connections and index > 0 else output
+        for layer, hidden, cell in zip(bilm.layers, *state, strict=True):
+            weights = [layer.lstm.weights(0), layer.lstm.weights(1)]
+            output, end = read_both_ways(x, mask, (hidden.to(x.dtype), cell), weights, *layer.lstm.clips)
+            x = output + x if layer.has_skip_connection else output
             layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
             after.append(end)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
@@ -204,10 +204,10 @@ class _PaddedClassifier(ElmoForSequenceClassification):
 
 
 class _Places(ElmoWords):
-    """Words at their own positions, padded where they were. `indices` is the number of the text."""
+    """Words at their own positions, padded where they were. `packing` is the number of the text."""
 
-    def unpack(self, packed: Tensor) -> Tensor:
-        return packed.unflatten(0, (-1, self.mask.shape[0]))[self.indices]
+    def align(self, packed: Tensor) -> Tensor:
+        return packed.unflatten(0, (-1, self.mask.shape[0]))[self.packing]
 
 
 class _PaddedLanguageModels(ElmoForPreTraining):

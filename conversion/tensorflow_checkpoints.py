@@ -86,5 +86,5 @@ def read_saved_model(source: Path) -> Source:
     datasets, files = _read(source / "variables" / "variables")
     mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
     config, arrays = read_bilm(read_sizes(TABLE, datasets), datasets, str(source))
-    arrays |= {SCALAR_MIX[0]: mix[0].reshape(1, -1), SCALAR_MIX[1]: mix[1].reshape(-1)}
+    arrays |= {SCALAR_MIX[0]: mix[0].reshape(-1), SCALAR_MIX[1]: mix[1].reshape(-1)}
     return Source("TF-Hub's SavedModel", config, arrays, files)

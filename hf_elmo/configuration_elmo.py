@@ -14,10 +14,16 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 VERSION = "0.1.0"  # of hf_elmo; config.json stores the version whose source files are saved with a checkpoint
 # The numbers in `input_ids`: 0 fills padded positions, 1 to 256 are the bytes 0 to 255, and five markers follow.
-SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
+SENTENCE_BEGIN_ID = 257
+SENTENCE_END_ID = 258
+WORD_BEGIN_ID = 259
+WORD_END_ID = 260
+WORD_PADDING_ID = 261
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
 # In `word_vector_ids`, 0 is padding, 1 a sentence boundary, 2 a word without a vector; words with a vector follow.
-BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
+BOUNDARY_ID = 1
+UNKNOWN_ID = 2
+FIRST_VECTOR_ID = 3
 # Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
 POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled")
 POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
@@ -213,9 +219,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
                 logger.warning(message)  # of a file, which a later version of hf_elmo may have written
         self.char_filters = [list(pair) for pair in self.char_filters]
         if not self.char_filters:
-            self.num_highway_layers, self.word_embedding_size = 0, self.word_embedding_size or self.projection_size
+            self.num_highway_layers = 0
+            self.word_embedding_size = self.word_embedding_size or self.projection_size
         if self.char_projection is None:
-            of_words, of_both = self.word_embedding_size or 0, self.char_filters and self.word_vocab_size is not None
+            of_words = self.word_embedding_size or 0
+            of_both = self.char_filters and self.word_vocab_size is not None
             self.char_projection = bool(of_both) or self.num_filters + of_words != self.projection_size
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
@@ -231,8 +239,12 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Raises ValueError for fields that contradict each other, or that are out of their range."""
-        mixed, mixes, layers = self.layer_weights, self.num_scalar_mixes, self.num_hidden_layers + 1
-        half, vectors, encoded = self.projection_size, self.word_vectors_vocab_size, self.num_filters
+        mixed = self.layer_weights
+        mixes = self.num_scalar_mixes
+        layers = self.num_hidden_layers + 1
+        half = self.projection_size
+        vectors = self.word_vectors_vocab_size
+        encoded = self.num_filters
         encoded += self.word_embedding_size or 0
         is_wide = any(width > self.max_word_length for width, _ in self.char_filters)
         lacks_projection = not self.char_projection and encoded != half

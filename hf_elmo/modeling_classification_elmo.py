@@ -25,7 +25,8 @@ def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
     """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
     forward, backward = vectors.chunk(2, dim=2)
     position = torch.arange(mask.shape[1], device=mask.device)
-    last, first = (mask * position).argmax(1), mask.int().argmax(1)
+    last = (mask * position).argmax(1)
+    first = mask.int().argmax(1)
     rows = torch.arange(mask.shape[0], device=mask.device)
     return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
 
@@ -87,7 +88,9 @@ class ElmoClassificationHead(ElmoHead):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        hidden, dropout, pairs = config.encoder_hidden_size, config.encoder_dropout, config.classifier_text_pairs
+        hidden = config.encoder_hidden_size
+        dropout = config.encoder_dropout
+        pairs = config.classifier_text_pairs
         self.pooling = config.classifier_pooling
         self.interaction = self.attention = self.maxouts = self.dense = None
         if config.encoder_type == "biattentive":

@@ -1,6 +1,6 @@
 """A head for coreference resolution: the mentions in a document, and which of them refer to the same entity."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,13 +12,16 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, count_labels, expand, refuse_unknown
+from .modeling_elmo import State, count_labels, refuse_unknown, scatter
 from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, masked_softmax, require
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)
 # The sizes of the pieces that are computed at a time, so that memory grows linearly with the words of a document.
-SENTENCE_POSITIONS, CANDIDATES, PAIRS, COARSE_SCORES = 2**14, 2**12, 2**13, 2**21
+SENTENCE_POSITIONS = 2**14
+CANDIDATES = 2**12
+PAIRS = 2**13
+COARSE_SCORES = 2**21
 
 
 @dataclass
@@ -124,7 +127,8 @@ class ElmoPairScorer(nn.Module):
     def __init__(self, config: ElmoConfig, size: int) -> None:
         super().__init__()
         self.config = config
-        hidden, feature = config.coreference_hidden_size, config.coreference_feature_size
+        hidden = config.coreference_hidden_size
+        feature = config.coreference_feature_size
         genres = config.coreference_num_genres
         self.coarse = nn.Linear(size, size, bias=False)
         self.span = nn.Linear(size, hidden, bias=False)
@@ -142,7 +146,8 @@ class ElmoPairScorer(nn.Module):
     ) -> Tensor:
         """The scores of antecedents, as in [`ElmoCoreferenceOutput`], for `spans [spans, size]` with `speakers [spans]`
         and `genre []`, from the result of `choose`."""
-        of_span, of_antecedent = self.span(spans), self.antecedent(spans)
+        of_span = self.span(spans)
+        of_antecedent = self.antecedent(spans)
 
         def fine_score(rows: slice) -> Tensor:
             pairs = antecedents[rows].clamp(min=0)
@@ -157,9 +162,11 @@ class ElmoPairScorer(nn.Module):
     def choose(self, spans: Tensor, mention_scores: Tensor) -> tuple[Tensor, Tensor]:
         """For each span the preceding spans with the highest coarse scores, then -100, and these scores, each `[spans,
         coreference_max_antecedents]`. The score of a pair includes both `mention_scores [spans]`."""
-        count, max_antecedents = len(spans), self.config.coreference_max_antecedents
+        count = len(spans)
+        max_antecedents = self.config.coreference_max_antecedents
         antecedents = torch.full((count, max_antecedents), IGNORE_INDEX, device=spans.device)
-        projected, indices = self.coarse(spans), torch.arange(count, device=spans.device)
+        projected = self.coarse(spans)
+        indices = torch.arange(count, device=spans.device)
         with torch.no_grad():
             for rows in indices.split(max(1, COARSE_SCORES // max(1, count))):
                 scores = projected[rows] @ spans.to(projected.dtype).T + mention_scores
@@ -179,7 +186,8 @@ class ElmoPairScorer(nn.Module):
         bucket = torch.bucketize((spans - antecedents).clamp(min=1), buckets, right=True) - 1
         features = [self.distance(bucket)]
         if self.speaker is not None:
-            one, other = speakers[spans], speakers[antecedents]
+            one = speakers[spans]
+            other = speakers[antecedents]
             same = torch.where(one == other, SAME_SPEAKER, OTHER_SPEAKER)
             features.append(self.speaker(same.masked_fill((one == 0) | (other == 0), UNKNOWN_SPEAKER)))
         if self.genre is not None:
@@ -194,14 +202,15 @@ class ElmoCoreferenceHead(ElmoHead):
         super().__init__(config)
         self.config = config
         self.span_vectors = ElmoSpanVectors(config, sum(self.sizes), self.vectors_size)
-        size, hidden = self.span_vectors.size, config.coreference_hidden_size
+        size = self.span_vectors.size
+        hidden = config.coreference_hidden_size
         self.mention_scorer = ElmoScorer(size, hidden, config.classifier_dropout)
         self.pair_scorer = ElmoPairScorer(config, size)
         self.gate = nn.Linear(2 * size, size) if config.coreference_refinements else None
 
     def forward(
         self,
-        sentences: Sequence[ElmoWords],
+        sentences: Sequence[tuple[ElmoWords, Tensor]],
         lengths: Sequence[int],
         numbers: Tensor,
         speakers: Tensor | None,
@@ -211,8 +220,8 @@ class ElmoCoreferenceHead(ElmoHead):
         """The mentions of each document and, with `labels`, the sum of the losses. `sentences` are in batches, as
         `read_words` gives them, `lengths` are the numbers of words of the documents; `numbers` and `speakers`, both
         `[words]`, are the sentence and the speaker of each word of the documents."""
-        embedded = [self.embed([words])[0] for words in sentences]
-        order = torch.cat([words.places.flatten().nonzero()[:, 0] for words in sentences]).argsort()
+        embedded = [self.embed([words])[0] for words, _ in sentences]
+        order = torch.cat([indices for _, indices in sentences]).argsort()
         vectors = torch.cat([vectors[mask] for vectors, mask, _ in embedded])[order]
         encoded = torch.cat([self.encode(vectors, mask, mix)[mask] for vectors, mask, mix in embedded])[order]
         encoded = self.dropout(encoded)
@@ -265,12 +274,14 @@ class ElmoCoreferenceHead(ElmoHead):
     @torch.no_grad()
     def _best_spans(self, document: _Document) -> tuple[Tensor, Tensor]:
         """The first and the last words, each `[spans]`, of the spans that are kept as mentions, in document order."""
-        words, device = len(document.sentences), document.sentences.device
+        words = len(document.sentences)
+        device = document.sentences.device
         count = max(1, int(self.config.coreference_spans_per_word * words))
         starts = torch.arange(words, device=device)[:, None]
         ends = starts + torch.arange(self.config.coreference_max_width, device=device)
         inside = ends < torch.searchsorted(document.sentences, document.sentences, right=True)[:, None]
-        first, last = starts.expand_as(ends)[inside], ends[inside]
+        first = starts.expand_as(ends)[inside]
+        last = ends[inside]
         candidates = torch.arange(len(first), device=device).split(CANDIDATES)
         enabled = torch.is_autocast_enabled(device.type)
         # Until PyTorch 2.10, weights that autocast casts under `no_grad` stay in its cache, and get no gradient later.
@@ -344,50 +355,42 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
         sentences, hidden_states = self.read_words(inputs)
         boundaries, numbers = _sentence_numbers(inputs)
-        places = inputs.mask & ~boundaries
-        speakers = None if speaker_ids is None else speaker_ids[places]
-        documents = places.sum(1).tolist(), numbers[places], speakers, genre_ids
-        mentions, loss = self.classifier(sentences, *documents, labels)
+        is_word = inputs.mask & ~boundaries
+        speakers = None if speaker_ids is None else speaker_ids[is_word]
+        lengths = is_word.sum(1).tolist()
+        mentions, loss = self.classifier(sentences, lengths, numbers[is_word], speakers, genre_ids, labels)
         clusters = None
         if labels is not None:
             loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
             loss = self.regularize(loss, labels, num_items_in_batch)
         if not self.training:
-            clusters = _stack([clusters_of(each) for each in mentions])
-        stacked = map(_stack, zip(*mentions, strict=True))
+            clusters = _pad([clusters_of(each) for each in mentions])
+        stacked = map(_pad, zip(*mentions, strict=True))
         return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
 
-    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
+    def read_words(self, inputs: ElmoInputs) -> tuple[list[tuple[ElmoWords, Tensor]], tuple[Tensor, ...] | None]:
         """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself. Returns the words
-        of batches of sentences; their `places` are in the documents. A batch has at most SENTENCE_POSITIONS positions,
-        or one sentence."""
-        mask, (boundaries, numbers) = inputs.mask, _sentence_numbers(inputs)
-        numbers = numbers + torch.arange(len(mask), device=mask.device)[:, None] * (mask.shape[1] + 1)
-        lengths = torch.unique_consecutive(numbers[mask], return_counts=True)[1].tolist()
-        sentences = mask.flatten().nonzero()[:, 0].split(lengths)  # the positions of each in the flattened documents
+        of batches of sentences, each with the indices `[words]` of its words in the flattened batch of documents."""
+        boundaries, numbers = _sentence_numbers(inputs)
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
         given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": boundaries}
-        given = {name: x.flatten(0, 1) for name, x in given.items() if x is not None}
-        if not lengths:  # padding is read, so that each parameter gets a gradient
-            lengths, sentences = [1], [mask.new_zeros(1, dtype=torch.int64)]
-            given = {name: x.new_full((1, *x.shape[1:]), name == "special_tokens_mask") for name, x in given.items()}
-        words, layers, positions, begin = [], [], [], 0
-        order = sorted(range(len(lengths)), key=lengths.__getitem__)
-        for end in range(1, len(order) + 1):
-            if end == len(order) or lengths[order[end]] * (end + 1 - begin) > SENTENCE_POSITIONS:
-                batch, begin = [sentences[index] for index in sorted(order[begin:end])], end
-                index = nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=-1)
-                inside, index = index >= 0, index.clamp(min=0)
-                rows = {name: x[index] for name, x in given.items()}
-                (own,), states = super().read_words(replace(inputs, **rows, attention_mask=inside, state=None))
-                places = torch.zeros_like(mask).flatten().index_fill(0, index[own.places], True)
-                words.append(replace(own, places=places.view_as(mask)))
-                positions.append(index[inside])
-                if states is not None:
-                    layers.append(torch.stack(states, dim=2)[inside])
+        for name, x in given.items():
+            if x is not None:  # and a row of padding at the end, which the index -1 reads
+                padding = x.new_full((1, *x.shape[2:]), name == "special_tokens_mask")
+                given[name] = torch.cat((x.flatten(0, 1), padding))
+        sentences = []
+        layers = []
+        indices = []
+        for index, is_token in _batches_of_sentences(inputs.mask, numbers):
+            rows = {name: x if x is None else x[index] for name, x in given.items()}
+            (words,), states = super().read_words(replace(inputs, **rows, attention_mask=is_token, state=None))
+            sentences.append((words, index[words.is_word]))
+            if states is not None:
+                layers.append(torch.stack(states, dim=2)[is_token])
+                indices.append(index[is_token])
         if not layers:
-            return words, None
-        return words, expand(torch.cat(layers)[torch.cat(positions).argsort()], mask).unbind(2)
+            return sentences, None
+        return sentences, scatter(torch.cat(layers)[torch.cat(indices).argsort()], inputs.mask).unbind(2)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -399,8 +402,29 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
 def _sentence_numbers(inputs: ElmoInputs) -> tuple[Tensor, Tensor]:
     """The boundaries, and the number of the sentence of each position in its document, both `[batch, positions]`."""
-    boundaries = require("special_tokens_mask", inputs.boundaries) & inputs.mask
+    if inputs.input_ids is None and inputs.word_vector_ids is None:  # which mark them
+        require("special_tokens_mask", inputs.special_tokens_mask)
+    boundaries = inputs.boundaries & inputs.mask
     return boundaries, (boundaries.cumsum(1) + 1) // 2
+
+
+def _batches_of_sentences(mask: Tensor, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The indices `[sentences, longest]` in the flattened documents of sentences of similar length, with -1 at padding,
+    and their padding mask: at most SENTENCE_POSITIONS positions, or one sentence. Without sentences, padding is read,
+    so that each parameter gets a gradient."""
+    numbers = numbers + torch.arange(len(mask), device=mask.device)[:, None] * (mask.shape[1] + 1)
+    lengths = torch.unique_consecutive(numbers[mask], return_counts=True)[1].tolist()
+    sentences = mask.flatten().nonzero()[:, 0].split(lengths)
+    if not lengths:
+        yield torch.full((1, 1), -1, device=mask.device), mask.new_ones(1, 1)
+    begin = 0
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for end in range(1, len(order) + 1):
+        if end == len(order) or lengths[order[end]] * (end + 1 - begin) > SENTENCE_POSITIONS:
+            batch = [sentences[number] for number in sorted(order[begin:end])]
+            index = nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=-1)
+            yield index, index >= 0
+            begin = end
 
 
 def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) -> list[int]:
@@ -412,7 +436,8 @@ def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) 
     for span in order.tolist():
         if len(kept) == count:
             break
-        begin, end = first[span], last[span]
+        begin = first[span]
+        end = last[span]
         if any(last_end.get(word, end) > end for word in range(begin + 1, end + 1)):
             continue
         if any(first_begin.get(word, begin) < begin for word in range(begin, end)):
@@ -437,7 +462,8 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
 def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
     """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6): the
     antecedents in the span's cluster in `labels [mentions, 3]`, or no antecedent if the cluster has none."""
-    antecedents, scores = mentions.antecedents, mentions.antecedent_scores
+    antecedents = mentions.antecedents
+    scores = mentions.antecedent_scores
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}
     clusters = [cluster_of.get(tuple(span), 0) for span in mentions.spans.tolist()]
     clusters = torch.tensor(clusters, device=scores.device).long()
@@ -451,7 +477,8 @@ def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
 
 def clusters_of(mentions: _Mentions) -> Tensor:
     """The clusters `[mentions, 3]`: each span is linked to its best antecedent; spans without links are left out."""
-    spans, scores = mentions.spans, mentions.antecedent_scores
+    spans = mentions.spans
+    scores = mentions.antecedent_scores
     numbers: dict[int, int] = {}
     count = 0
     choices = zip(scores.argmax(1).tolist(), mentions.antecedents.tolist(), strict=True)
@@ -464,7 +491,7 @@ def clusters_of(mentions: _Mentions) -> Tensor:
     return torch.tensor(rows, dtype=torch.int64, device=spans.device).view(-1, 3)
 
 
-def _stack(rows: Sequence[Tensor]) -> Tensor:
+def _pad(rows: Sequence[Tensor]) -> Tensor:
     """`[batch, longest, ...]` from rows of different lengths, padded by -100."""
     return nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=IGNORE_INDEX)
 

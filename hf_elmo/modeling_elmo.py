@@ -24,6 +24,7 @@ from .configuration_elmo import IGNORE_INDEX, SENTENCE_BEGIN_ID, SENTENCE_END_ID
 logger = logging.get_logger(f"transformers.{__name__}")
 
 INTERFACE = 3  # version of the interface to `hf_elmo.kernels`
+SUFFIXES = "", "_reverse"  # of the names of parameters: of the forward and of the backward direction
 
 State = tuple[Tensor, Tensor]
 
@@ -56,16 +57,26 @@ def refuse_unknown(arguments: dict[str, Any]) -> None:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
 
 
-def words_mask(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
-    """The positions in `mask` of words, without sentence boundaries, `[batch, positions]`, bool. Boundaries are read
-    from `special_tokens_mask`, else from `input_ids`; else they are the first and the last token of each row."""
-    if special_tokens_mask is not None:
-        return mask & ~special_tokens_mask.bool()
+def padding_mask(attention_mask: Tensor | None, input_ids: Tensor | None, vectors: Tensor | None) -> Tensor:
+    """The positions that are not padding, `[batch, positions]`, bool: those that `attention_mask` marks; by default
+    those whose `input_ids` are not all zero, or, without `input_ids`, all positions of `vectors`."""
+    if attention_mask is not None:
+        return attention_mask.bool()
     if input_ids is not None:
-        first_character = input_ids[:, :, 1]
-        return mask & (first_character != SENTENCE_BEGIN_ID) & (first_character != SENTENCE_END_ID)
+        return (input_ids != 0).any(2)
+    return vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
+
+
+def sentence_boundaries(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None) -> Tensor:
+    """The positions of `<S>` and `</S>`, `[batch, positions]`, bool: those that `special_tokens_mask` marks, else those
+    with their `input_ids`; else the first and the last token of each row in `mask`."""
+    if special_tokens_mask is not None:
+        return special_tokens_mask.bool()
+    if input_ids is not None:
+        character = input_ids[:, :, 1]
+        return (character == SENTENCE_BEGIN_ID) | (character == SENTENCE_END_ID)
     position = mask.cumsum(1)
-    return mask & (position > 1) & (position < position[:, -1:])
+    return (position == 1) | (position == position[:, -1:])
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -81,20 +92,19 @@ def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
     return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
 
 
-def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def align_left(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Moves the values `[batch, positions, ...]` that `mask [batch, positions]` selects to the left end of their rows:
     `[batch, words, ...]`, padded with zeros to the longest row (but never empty), and their mask `[batch, words]`."""
     lengths = mask.sum(1)
-    inside = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
-    places = mask.flatten().nonzero().squeeze(1)
-    return expand(values.flatten(0, 1).index_select(0, places), inside), inside
+    aligned = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
+    indices = mask.flatten().nonzero().squeeze(1)
+    return scatter(values.flatten(0, 1).index_select(0, indices), aligned), aligned
 
 
-def expand(packed: Tensor, mask: Tensor) -> Tensor:
-    """Puts `packed [words, ...]`, row after row, where `mask [batch, positions]` is true; puts zeros elsewhere."""
-    return packed.new_zeros(*mask.shape, *packed.shape[1:]).masked_scatter(
-        mask.view(*mask.shape, *[1] * (packed.dim() - 1)), packed
-    )
+def scatter(values: Tensor, mask: Tensor) -> Tensor:
+    """Puts `values [n, ...]`, row after row, where `mask [batch, positions]` is true; puts zeros elsewhere."""
+    mask_of_values = mask.view(*mask.shape, *[1] * (values.dim() - 1))
+    return values.new_zeros(*mask.shape, *values.shape[1:]).masked_scatter(mask_of_values, values)
 
 
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,11 +138,13 @@ class Packing:
     def of(cls, mask: Tensor) -> "Packing":
         """The packing of the positions in `mask` `[batch, positions]`; padding may be anywhere. A mask `[texts, batch,
         positions]` is of several texts in each row of the batch, which are packed as `texts * batch` rows."""
-        shape, mask = tuple(mask.shape[-2:]), mask.flatten(0, -2)
+        shape = tuple(mask.shape[-2:])
+        mask = mask.flatten(0, -2)
         lengths = mask.sum(1).cpu()
         rows = lengths.sort(descending=True, stable=True).indices
         rows = rows[lengths[rows] > 0]
-        in_order, lengths = torch.equal(rows, torch.arange(len(mask))), lengths[rows]
+        in_order = torch.equal(rows, torch.arange(len(mask)))
+        lengths = lengths[rows]
         inside = torch.arange(max(lengths.tolist(), default=0))[:, None] < lengths  # [steps, rows]
         step, row = inside.nonzero(as_tuple=True)
         batch_sizes = inside.sum(1)
@@ -226,7 +238,8 @@ def bilstm_layer(
     """
     dtype = product_dtype(inputs)
     computed = dtype if has_instructions(dtype, inputs.device) else torch.float32
-    hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
+    hidden = state[0].to(computed)
+    cell = state[1].to(torch.promote_types(computed, torch.float32))
     call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
     with torch.autocast(inputs.device.type, enabled=False):
         backend = find_backend("lstm", call)
@@ -271,14 +284,18 @@ def _stack(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
 
 def _loop(call: LstmCall, part: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Runs some directions in one loop over the steps, after one product that gives the input's part of all gates."""
-    inputs, hidden, cell = call.inputs[part], call.hidden[part], call.cell[part]
+    inputs = call.inputs[part]
+    hidden = call.hidden[part]
+    cell = call.cell[part]
     weights = _stack(call.weights[part], inputs.dtype)
     input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
-    outputs, finished = [], []
+    outputs = []
+    finished = []
     for gates in input_half.split(list(call.batch_sizes), dim=1):
         if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
             finished.append((hidden[:, size:], cell[:, size:]))
-            hidden, cell = hidden[:, :size], cell[:, :size]
+            hidden = hidden[:, :size]
+            cell = cell[:, :size]
         hidden, cell = _step(gates, hidden, cell, weights, (call.cell_clip, call.proj_clip))
         outputs.append(hidden)
     finished.append((hidden, cell))
@@ -330,13 +347,15 @@ class ElmoCharacterEncoder(nn.Module):
             nn.Conv1d(config.char_embedding_size, filters, width) for width, filters in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.word_embedding, size = None, config.num_filters
+        self.word_embedding = None
+        size = config.num_filters
         if config.word_vocab_size is not None:
             self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size, padding_idx=0)
             size += config.word_embedding_size
         self.projection = nn.Linear(size, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
-        self.size, self.widest = config.projection_size, max([width for width, _ in config.char_filters], default=0)
+        self.size = config.projection_size
+        self.widest = max([width for width, _ in config.char_filters], default=0)
         self.characters = slice(None) if self.word_embedding is None else slice(-1)  # columns of a row
         self.words_at_once = 4096  # bounds the memory of the convolutions; more words at once are not faster
         self.lengths_together = 4  # the number of adjacent lengths that are padded to the same length
@@ -389,45 +408,63 @@ class ElmoCharacterEncoder(nn.Module):
         return filters if self.projection is None else self.projection(filters)
 
 
-class ElmoLSTMLayer(nn.Module):
-    """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014). [`ElmoBiLM`] calls it
-    to get them, so that hooks, adapters and parametrizations take effect, and runs both directions together."""
+class ElmoLSTM(nn.Module):
+    """A forward and a backward LSTM with projections (Sak et al. 2014), which share no parameters. The parameters of
+    the backward LSTM end in `_reverse`, as in a bidirectional `torch.nn.LSTM`."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        size, cell = config.projection_size, config.cell_size
-        self.weight_ih = nn.Parameter(torch.empty(4 * cell, size))
-        self.weight_hh = nn.Parameter(torch.empty(4 * cell, size))
-        self.bias = nn.Parameter(torch.empty(4 * cell))
-        self.weight_hr = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
+        size = config.projection_size
+        cell = config.cell_size
+        self.clips = config.cell_clip, config.proj_clip
+        for suffix in SUFFIXES:
+            self.register_parameter(f"weight_ih{suffix}", nn.Parameter(torch.empty(4 * cell, size)))
+            self.register_parameter(f"weight_hh{suffix}", nn.Parameter(torch.empty(4 * cell, size)))
+            self.register_parameter(f"bias{suffix}", nn.Parameter(torch.empty(4 * cell)))
+            projection = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
+            self.register_parameter(f"weight_hr{suffix}", projection)
 
-    def forward(self, inputs: Tensor) -> LstmWeights:
-        """Returns the parameters; `inputs` are not read, but PEFT passes an input to every module."""
-        return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
-
-
-class ElmoRecurrence(GradientCheckpointingLayer):
-    """[`bilstm_layer`], which transformers makes a checkpoint of if asked. (A reentrant checkpoint computes no
-    gradient for nested tensors, so the state is two arguments.)"""
+    def weights(self, direction: int) -> LstmWeights:
+        """The parameters of the forward (0) or the backward (1) LSTM."""
+        return LstmWeights(*(getattr(self, name + SUFFIXES[direction]) for name in LstmWeights._fields))
 
     def forward(
-        self, inputs: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence, clips: tuple
+        self, x: Tensor, state: State, batch_sizes: Sequence[int], directions: Sequence[int]
+    ) -> tuple[Tensor, State]:
+        """Runs the LSTMs of some directions by [`bilstm_layer`]."""
+        weights = [self.weights(direction) for direction in directions]
+        return bilstm_layer(x, batch_sizes, state, weights, *self.clips)
+
+
+class ElmoLayer(GradientCheckpointingLayer):
+    """A layer of the biLM: dropout, both LSTMs and, after the first layer, a skip connection."""
+
+    def __init__(self, config: ElmoConfig, is_first: bool) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.lstm = ElmoLSTM(config)
+        self.has_skip_connection = config.use_skip_connections and not is_first
+
+    def forward(
+        self, x: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], directions: Sequence[int] = (0, 1)
     ) -> tuple[Tensor, Tensor, Tensor]:
-        outputs, state = bilstm_layer(inputs, batch_sizes, (hidden, cell), weights, *clips)
-        return outputs, *state
+        """Runs some directions over `x [directions, packed, P]`, the words of each in its reading order, from a state:
+        the layer's output `[directions, packed, P]`, and the state after each row's last token. (A reentrant checkpoint
+        computes no gradient for nested tensors.)"""
+        x = self.dropout(x)
+        outputs, state = self.lstm(x, (hidden, cell), batch_sizes, directions)
+        # The skip connection changes the output, which the next layer reads, but not the recurrent state.
+        return outputs + x if self.has_skip_connection else outputs, *state
 
 
 class ElmoBiLM(nn.Module):
-    """A forward and a backward stack of LSTM layers, which share no parameters."""
+    """A forward and a backward language model: stacked LSTM layers (Peters et al. 2018, section 3.1)."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        self.forward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
-        self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
-        self.recurrences = nn.ModuleList(ElmoRecurrence() for _ in range(config.num_hidden_layers))
-        self.dropout = nn.Dropout(config.hidden_dropout)
-        self.use_skip_connections, self.clips = config.use_skip_connections, (config.cell_clip, config.proj_clip)
-        self.hidden_size, self.cell_size = config.projection_size, config.cell_size
+        self.layers = nn.ModuleList(ElmoLayer(config, not index) for index in range(config.num_hidden_layers))
+        self.hidden_size = config.projection_size
+        self.cell_size = config.cell_size
         self.initial_hidden = self.initial_cell = None
         if config.settled_start:
             self.initial_hidden = nn.Parameter(torch.zeros(config.num_hidden_layers, 2, self.hidden_size))
@@ -459,7 +496,8 @@ class ElmoBiLM(nn.Module):
 
     def initial_state(self, batch: int, like: Tensor) -> State:
         """Zeros, or the stored start, on the device of `like`: `h` in the dtype of `like`, `c` in at least float32."""
-        shape, cell_type = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
+        shape = (len(self.layers), 2, batch)
+        cell_type = torch.promote_types(like.dtype, torch.float32)
         state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
         if self.initial_hidden is None:
             return state
@@ -473,54 +511,49 @@ class ElmoBiLM(nn.Module):
         direction in its reading order (two directions may read different tokens), from the state `h [layers,
         directions, rows, P]` and `c [layers, directions, rows, C]`, the longest row first. Returns the output of each
         layer `[directions, packed, P]`, and the state after each row's last token."""
-        stacks = [(self.forward_layers, self.backward_layers)[direction] for direction in directions]
         if not batch_sizes:
-            return [x for _ in stacks[0]], state
-        outputs, after = [], []
-        for index, layers in enumerate(zip(*stacks, strict=True)):
-            x = self.dropout(x)
-            weights = [layer(x) for layer in layers]
-            before = state[0][index], state[1][index]
-            if self.training and self.recurrences[index].gradient_checkpointing:
+            return [x for _ in self.layers], state
+        outputs = []
+        after = []
+        for layer, hidden, cell in zip(self.layers, *state, strict=True):
+            if layer.training and layer.gradient_checkpointing:
                 x.requires_grad_()  # else a reentrant checkpoint computes no gradients
-            output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights, self.clips)
-            # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
-            x = output + x if self.use_skip_connections and index > 0 else output
+            x, *layer_state = layer(x, hidden, cell, batch_sizes, directions)
             outputs.append(x)
             after.append(layer_state)
         return outputs, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
 
 class ElmoScalarMix(nn.Module):
-    """`gamma * sum_j softmax(scalars)_j * layer_j` for each mix, or one mix with fixed weights (Peters et al. 2018,
-    section 3.2); times a fixed matrix if `config.scalar_mix_alignment` is set (Schuster et al. 2019)."""
+    """`gamma * sum_j softmax(scalars)_j * layer_j`, or a mix with fixed weights (Peters et al. 2018, section 3.2);
+    times a fixed matrix if `config.scalar_mix_alignment` is set (Schuster et al. 2019)."""
 
-    def __init__(self, config: ElmoConfig, num_mixes: int) -> None:
+    def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        self.layer_norm, self.fixed = config.scalar_mix_layer_norm, config.layer_weights
+        self.layer_norm = config.scalar_mix_layer_norm
+        self.fixed = config.layer_weights
         if self.fixed is None:
-            self.scalars = nn.Parameter(torch.zeros(num_mixes, config.num_hidden_layers + 1))
-            self.gamma = nn.Parameter(torch.ones(num_mixes))
+            self.scalars = nn.Parameter(torch.zeros(config.num_hidden_layers + 1))
+            self.gamma = nn.Parameter(torch.ones(1))
         self.register_buffer("alignment", torch.eye(config.hidden_size) if config.scalar_mix_alignment else None)
 
-    def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Layers `[packed, 2P]`, without padding, to `num_mixes` mixes of the same shape."""
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """Layers `[packed, 2P]`, without padding, to their mix, of the same shape."""
         if self.layer_norm:
             layers = [normalize(layer) for layer in layers]
         if self.fixed is not None:
-            mixes = [sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight)]
+            mix = sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight)
         else:
             wide = torch.promote_types(self.scalars.dtype, torch.float32)
-            weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
-            mixes = [weighted_sum(mix, layers) for mix in weights]
-        return tuple(mix if self.alignment is None else nn.functional.linear(mix, self.alignment) for mix in mixes)
+            weights = self.gamma * torch.softmax(self.scalars, dim=0, dtype=wide).to(self.gamma.dtype)
+            mix = weighted_sum(weights, layers)
+        return mix if self.alignment is None else nn.functional.linear(mix, self.alignment)
 
 
 def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
     """The sum of layers of equal shape, weighted by `weights` `[layers]`."""
-    (first, *others), (total, *layers) = weights.unbind(), layers
-    total = first * total
-    for weight, layer in zip(others, layers, strict=True):
+    total = weights[0] * layers[0]
+    for weight, layer in zip(weights[1:], layers[1:], strict=True):
         total = torch.addcmul(total, weight.to(total.dtype), layer)  # multiplies and adds in one pass
     return total
 
@@ -541,7 +574,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     gradient_checkpointing = False  # so that heads without ELMo, which have no layer to checkpoint, raise no error
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoBiLM"]  # noqa: RUF012
     # A checkpoint may have weights that the model does not have: the softmax, the settled start, a learned mix.
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix\.(scalars|gamma)$"]  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix(es\.\d+)?\.(scalars|gamma)$"]  # noqa: RUF012
     _trains_bilm = False  # from the start, whatever `config.freeze_bilm` says, which is for tasks
     custom_pipelines: ClassVar[dict] = {}  # of transformers, for code that is loaded from a checkpoint
 
@@ -555,10 +588,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: `config.settled_start` is set, but the checkpoint has no stored start.
         """
-        # If a checkpoint has another number of mixes, new ones are made: mixes belong to a task, not to the biLM.
-        mixes = {mismatch for mismatch in loading_info.mismatched_keys if "scalar_mix." in mismatch[0]}
-        loading_info.mismatched_keys -= mixes
-        loading_info.missing_keys |= {key for key, *_ in mixes}
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if any("bilm.initial_" in key for key in loading_info.missing_keys):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
@@ -596,7 +625,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
             module.train(self.training)
         # Heads have a mix of their own, and language models none. DistributedDataParallel raises an error for a trained
         # parameter that no loss depends on.
-        elmo.scalar_mix.requires_grad_(elmo is self)
+        for mix in (elmo.scalar_mix, *elmo.further_mixes):
+            mix.requires_grad_(elmo is self)
 
     def enable_input_require_grads(self) -> None:
         """Does nothing: what is checkpointed makes its input require gradients, so a frozen biLM computes none."""
@@ -626,17 +656,18 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             is_carry = any(module is highway.carry for highway in self.base_model.char_encoder.highways)
             init.constant_(module.bias, -2.0 if is_carry else 0.0)
-        elif isinstance(module, ElmoLSTMLayer):
-            # TensorFlow keeps both weights in one matrix, and the default bound (Glorot) depends on the matrix's size.
-            cell4, size = module.weight_hh.shape
-            bound = math.sqrt(6 / (2 * size + cell4))
-            init.uniform_(module.weight_ih, -bound, bound)
-            init.uniform_(module.weight_hh, -bound, bound)
-            bias = torch.zeros_like(module.bias)
-            bias[cell4 // 4 : cell4 // 2] = 1.0  # the forget gate
-            init.copy_(module.bias, bias)
-            if module.weight_hr is not None:
-                init.xavier_uniform_(module.weight_hr)
+        elif isinstance(module, ElmoLSTM):
+            for weights in map(module.weights, range(len(SUFFIXES))):
+                # TensorFlow keeps both weights in one matrix, and the default bound (Glorot) depends on its size.
+                cell4, size = weights.weight_hh.shape
+                bound = math.sqrt(6 / (2 * size + cell4))
+                init.uniform_(weights.weight_ih, -bound, bound)
+                init.uniform_(weights.weight_hh, -bound, bound)
+                bias = torch.zeros_like(weights.bias)
+                bias[cell4 // 4 : cell4 // 2] = 1.0  # the forget gate
+                init.copy_(weights.bias, bias)
+                if weights.weight_hr is not None:
+                    init.xavier_uniform_(weights.weight_hr)
         elif isinstance(module, ElmoScalarMix):
             if module.fixed is None:
                 init.zeros_(module.scalars)
@@ -692,7 +723,8 @@ class ElmoModel(ElmoPreTrainedModel):
         super().__init__(config)
         self.char_encoder = ElmoCharacterEncoder(config)
         self.bilm = ElmoBiLM(config)
-        self.scalar_mix = ElmoScalarMix(config, config.num_scalar_mixes)
+        self.scalar_mix = ElmoScalarMix(config)
+        self.further_mixes = nn.ModuleList(ElmoScalarMix(config) for _ in range(config.num_scalar_mixes - 1))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -703,19 +735,17 @@ class ElmoModel(ElmoPreTrainedModel):
         setattr(self.char_encoder, "embedding" if self.config.char_filters else "word_embedding", value)
 
     def unpadded(self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """The positions of a batch that are not padding, `[batch, positions]`, bool. Raises ValueError as `forward`."""
+        """The [`padding_mask`] of a batch. Raises ValueError as `forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
-        name, inputs, size = "input_ids", input_ids, self.config.row_length
-        if input_ids is None:
-            name, inputs, size = "inputs_embeds", inputs_embeds, self.config.projection_size
-        if inputs.dim() != 3 or inputs.shape[2] != size:
+        sizes = {"input_ids": self.config.row_length, "inputs_embeds": self.config.projection_size}
+        name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+        if inputs.dim() != 3 or inputs.shape[2] != sizes[name]:
+            size = sizes[name]
             raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
-        if attention_mask is None:
-            return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
-        if attention_mask.shape != inputs.shape[:2]:
+        if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
             raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
-        return attention_mask.bool()
+        return padding_mask(attention_mask, input_ids, inputs_embeds)
 
     @can_return_tuple
     def forward(
@@ -748,11 +778,11 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         refuse_unknown(kwargs)
         mask = self.unpadded(input_ids, attention_mask, inputs_embeds)
-        words = words_mask(mask, input_ids, special_tokens_mask)
+        words = mask & ~sentence_boundaries(mask, input_ids, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         packing = self.packing_type.of(mask)
         layers, hidden_states, state = self.read_layers(inputs, packing, state, output_hidden_states)
-        mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
+        mixes = tuple(packing.pad(mix(layers)) for mix in (self.scalar_mix, *self.further_mixes))
         return ElmoModelOutput(
             last_hidden_state=mixes[0],
             pooler_output=mean_over(mixes[0], words),
@@ -819,6 +849,6 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
         mask = self.unpadded(input_ids, attention_mask, None)
-        words = words_mask(mask, input_ids, kwargs.get("special_tokens_mask"))
-        compacted = [compact(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
-        return tuple(mix for mix, _ in compacted), compacted[0][1]
+        words = mask & ~sentence_boundaries(mask, input_ids, kwargs.get("special_tokens_mask"))
+        aligned = [align_left(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
+        return tuple(mix for mix, _ in aligned), aligned[0][1]

@@ -8,8 +8,18 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, TOKEN_IDS, UNKNOWN_ID, ElmoConfig
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoScalarMix, Packing, State, compact, count_labels
+from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, UNKNOWN_ID, ElmoConfig
+from .modeling_elmo import (
+    ElmoModel,
+    ElmoPreTrainedModel,
+    ElmoScalarMix,
+    Packing,
+    State,
+    align_left,
+    count_labels,
+    padding_mask,
+    sentence_boundaries,
+)
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -55,41 +65,33 @@ class ElmoInputs:
     @property
     def mask(self) -> Tensor:
         """The positions that are not padding, `[batch, positions]`, bool."""
-        if self.attention_mask is not None:
-            return self.attention_mask.bool()
-        if self.input_ids is not None:
-            return (self.input_ids != 0).any(2)
-        if self.word_vector_ids is not None:
-            return self.word_vector_ids != 0
-        vectors = require("input_ids", self.inputs_embeds if self.bilm_layers is None else self.bilm_layers)
-        return vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
+        ids = self.input_ids
+        if ids is None and self.word_vector_ids is not None:
+            ids = self.word_vector_ids[:, :, None]
+        vectors = self.inputs_embeds if self.bilm_layers is None else self.bilm_layers
+        return padding_mask(self.attention_mask, ids, require("input_ids", vectors) if ids is None else None)
 
     @property
-    def boundaries(self) -> Tensor | None:
-        """The sentence boundaries, `[batch, positions]`, bool; `None` if no input marks them."""
-        if self.special_tokens_mask is not None:
-            return self.special_tokens_mask.bool()
-        if self.input_ids is not None:
-            marker = self.input_ids[:, :, 1]
-            return (marker == TOKEN_IDS["bos_token_id"]) | (marker == TOKEN_IDS["eos_token_id"])
-        return None if self.word_vector_ids is None else self.word_vector_ids == BOUNDARY_ID
+    def boundaries(self) -> Tensor:
+        """The [`sentence_boundaries`], `[batch, positions]`, bool; `word_vector_ids` mark them, too."""
+        if self.special_tokens_mask is None and self.input_ids is None and self.word_vector_ids is not None:
+            return self.word_vector_ids == BOUNDARY_ID
+        return sentence_boundaries(self.mask, self.input_ids, self.special_tokens_mask)
 
 
 @dataclass
 class ElmoWords:
-    """The words of one text of each row, without boundaries: what a head reads. Rows of words are right-padded.
-    `layers` are of all tokens, among which `indices` finds the words."""
+    """The words of one text of each row, without boundaries: what a head reads."""
 
-    places: Tensor  # [batch, positions], bool, the positions of the words
-    mask: Tensor  # [batch, words], bool, false at padding
-    layers: Sequence[Tensor]  # the biLM's, each [packed, 2P]; none without ELMo
-    indices: Tensor  # [batch, words], the index of each word in the packed layers; 0 at padding
+    is_word: Tensor  # [batch, positions], bool
+    mask: Tensor  # [batch, words], bool, the words at the left end of each row
+    layers: Sequence[Tensor]  # the biLM's of the tokens of all texts, each [packed, 2P]; none without ELMo
+    packing: Packing  # of these tokens
     word_vector_ids: Tensor | None  # [batch, words]
 
-    def unpack(self, packed: Tensor) -> Tensor:
+    def align(self, packed: Tensor) -> Tensor:
         """The values `[batch, words, size]` of the words, from values as packed as the layers."""
-        rows = packed.index_select(0, self.indices.flatten()).unflatten(0, self.mask.shape)
-        return rows.masked_fill(~self.mask[:, :, None], 0.0)
+        return align_left(self.packing.pad(packed), self.is_word)[0]
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -135,7 +137,8 @@ class ElmoBiLSTM(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout, self.output_size = nn.Dropout(dropout), 2 * hidden_size
+        self.dropout = nn.Dropout(dropout)
+        self.output_size = 2 * hidden_size
         between_layers = dropout if num_layers > 1 else 0.0  # else PyTorch warns
         self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between_layers)
 
@@ -154,9 +157,11 @@ class ElmoTaskEncoder(nn.Module):
 
     def __init__(self, config: ElmoConfig, input_size: int, lstm: Callable[..., nn.Module]) -> None:
         super().__init__()
-        hidden, self.feedforward = config.encoder_hidden_size, None
+        hidden = config.encoder_hidden_size
+        self.feedforward = None
         if config.encoder_type == "biattentive":
-            self.feedforward, input_size = nn.Linear(input_size, hidden), hidden
+            self.feedforward = nn.Linear(input_size, hidden)
+            input_size = hidden
         self.bilstm = lstm(input_size, hidden, config.encoder_num_layers, config.encoder_dropout)
         self.dropout = nn.Dropout(config.encoder_dropout)
 
@@ -192,13 +197,15 @@ class ElmoHead(nn.Module):
 
     def __init__(self, config: ElmoConfig, extra_size: int = 0, lstm: Callable[..., nn.Module] | None = None) -> None:
         super().__init__()
-        rows, size = config.word_vectors_vocab_size, config.word_vectors_size
+        rows = config.word_vectors_vocab_size
+        size = config.word_vectors_size
         self.word_vectors = nn.Embedding(rows, size, padding_idx=0) if rows else None
-        self.scalar_mix = ElmoScalarMix(config, 1) if config.use_elmo else None
-        self.output_mix = ElmoScalarMix(config, 1) if config.elmo_at_output and config.use_elmo else None
+        self.scalar_mix = ElmoScalarMix(config) if config.use_elmo else None
+        self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
         # The sizes of the parts of an encoded word.
-        self.encoder, self.sizes = None, [self.vectors_size + extra_size]
+        self.encoder = None
+        self.sizes = [self.vectors_size + extra_size]
         if lstm is not None or config.encoder_type is not None:
             self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm or ElmoBiLSTM)
             self.sizes = [self.encoder.bilstm.output_size] + [config.hidden_size] * (self.output_mix is not None)
@@ -209,10 +216,10 @@ class ElmoHead(nn.Module):
     def embed(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """For each text what `encode` reads: `[x; ELMo]` `[batch, words, vectors_size]`, the mask `[batch, words]` and,
         with `config.elmo_at_output`, the second mix of ELMo `[batch, words, 2P]`."""
-        mixes = [mix and mix(texts[0].layers)[0] for mix in (self.scalar_mix, self.output_mix)]
+        mixes = [mix and mix(texts[0].layers) for mix in (self.scalar_mix, self.output_mix)]
         embedded = []
         for words in texts:
-            vectors, output_mix = (mix if mix is None else words.unpack(mix) for mix in mixes)
+            vectors, output_mix = (mix if mix is None else words.align(mix) for mix in mixes)
             if self.word_vectors is not None:
                 x = self.word_vectors(require("word_vector_ids", words.word_vector_ids))
                 vectors = x if vectors is None else torch.cat((x, vectors), dim=2)
@@ -284,28 +291,23 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
                 stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
-        mask, boundaries = inputs.mask, inputs.boundaries
-        if boundaries is None and not self.reads_text_pairs:  # the unpadded ends of each row
-            position = mask.cumsum(1)
-            boundaries = (position == 1) | (position == position[:, -1:])
-        texts = self._split_texts(mask, require("special_tokens_mask", boundaries))
-        layers, hidden_states, indices = [], None, mask
-        if self.config.use_elmo:
-            packing = Packing.of(torch.stack(texts))
-            layers, hidden_states = self._layers(inputs, packing)
-            indices = packing.pad(torch.arange(len(layers[0]), device=mask.device)[:, None])[:, :, 0]
+        boundaries = inputs.boundaries
+        texts = self._split_texts(inputs.mask, boundaries)
+        packing = Packing.of(torch.stack(texts))
+        layers, hidden_states = self._layers(inputs, packing) if self.config.use_elmo else ([], None)
         words = []
         for text in texts:
-            places = text if self.reads_boundaries else text & ~boundaries
-            own_indices, inside = compact(indices, places)
-            ids = None if inputs.word_vector_ids is None else compact(inputs.word_vector_ids, places)[0]
-            words.append(ElmoWords(places, inside, layers, own_indices, ids))
+            is_word = text if self.reads_boundaries else text & ~boundaries
+            _, mask = align_left(is_word, is_word)
+            ids = None if inputs.word_vector_ids is None else align_left(inputs.word_vector_ids, is_word)[0]
+            words.append(ElmoWords(is_word, mask, layers, packing, ids))
         return words, hidden_states
 
     def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:
         """The positions of the text, or of the first and the second text, of each row, each `[batch, positions]`."""
         number = ((boundaries & mask).cumsum(1) + 1) // 2  # each text has two boundaries
-        expected, counts = 1 + self.reads_text_pairs, (number * mask).amax(1)
+        expected = 1 + self.reads_text_pairs
+        counts = (number * mask).amax(1)
         if (counts > expected).any() or (self.reads_text_pairs and (counts < 2).any()):
             readers = "question answering and, with classifier_text_pairs, classifiers read tokenizer(first, second)"
             raise ValueError(f"each row must hold {expected} texts, but the rows hold {counts.tolist()}: {readers}.")
@@ -365,6 +367,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                     init.copy_(parameter, forget)
         elif self.config.use_elmo and module is self.head.scalar_mix:  # begins with what the biLM's checkpoint has
             for name, tensor in self.elmo.scalar_mix.state_dict().items():
-                init.copy_(getattr(module, name), tensor if name == "alignment" else tensor[:1])
+                init.copy_(getattr(module, name), tensor)
         else:
             super()._init_weights(module)

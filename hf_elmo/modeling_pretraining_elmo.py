@@ -51,7 +51,8 @@ def sample_words(
     `log_uniform_candidate_sampler(unique=True)` does: repetitions are discarded but counted."""
     # The index of the first draw of each word. Drawing continues until enough distinct words have appeared.
     first = torch.full((vocab_size,), torch.iinfo(torch.int64).max, device=device)
-    draws, drawn = 0, 2 * num_sampled
+    draws = 0
+    drawn = 2 * num_sampled
     while True:
         uniform = torch.rand(drawn, dtype=torch.float64, device=device, generator=generator)
         # floor(e^(u * log(n + 1))) - 1 has the log-uniform distribution; rounding may give n, hence the clamp.
@@ -82,14 +83,17 @@ class _SampledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets, sampled, dtype):
-        ids, column = sampled.ids, targets.new_full((len(weight),), -1)
+        ids = sampled.ids
+        column = targets.new_full((len(weight),), -1)
         column[ids] = torch.arange(len(ids), device=ids.device)  # the index of a word in the sample, or -1
-        hidden32, true_weight = hidden.float(), weight[targets].float()
+        hidden32 = hidden.float()
+        true_weight = weight[targets].float()
         true_logits = (hidden32 * true_weight).sum(1) + (bias[targets].float() - sampled.log_expected_count(targets))
         keys = _with_offset(weight[ids], bias[ids].float() - sampled.log_expected_count(ids), dtype)
         queries = torch.cat((hidden.to(dtype), hidden.new_ones(len(hidden), 2, dtype=dtype)), dim=1)
         hits = column[targets]
-        nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
+        nll = torch.empty_like(true_logits)
+        grad_true = torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
         at_once = ROWS_AT_ONCE * 4 // keys.element_size()  # the same memory for every dtype
@@ -112,7 +116,8 @@ class _SampledSoftmax(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: without this error, the gradient would be a constant
             raise RuntimeError("The sampled softmax has no second derivative: call backward without create_graph.")
         hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
-        grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
+        grad_true = grad_true * grad_total
+        grad_keys = grad_keys * grad_total
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_weight.index_add_(0, targets, grad_true[:, None] * hidden.float())
         grad_weight.index_add_(0, ids, grad_keys[:-2].t().contiguous())
@@ -262,7 +267,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         """
         refuse_unknown(kwargs)
         packing = Packing.of(self.elmo.unpadded(input_ids, attention_mask, inputs_embeds))
-        inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        losses = (None,) * 3
+        logits = (None,) * 2
         layers, hidden_states, state = self.elmo.read_layers(
             inputs, packing, state, output_hidden_states, backward_input_ids
         )
@@ -296,7 +303,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         """The labels `[2 * packed]` of the forward LM, then of the backward LM."""
         if labels.shape != (*packing.shape, 2):  # those of other positions would be read
             raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
-        targets, size = packing.pack(labels).T.flatten(), self.config.vocab_size
+        targets = packing.pack(labels).T.flatten()
+        size = self.config.vocab_size
         wrong = targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= size))]
         if len(wrong):  # a negative label would index from the end
             raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or -100 (no label).")
@@ -307,7 +315,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self, directions: Sequence[Tensor], labels: Tensor, packing: Packing, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss to train on, and the mean loss of each direction, which has no gradient."""
-        targets, sampled = self._targets(labels, packing), None
+        targets = self._targets(labels, packing)
+        sampled = None
         if self.training and self.config.num_sampled < self.config.vocab_size:
             sampled = sample_words(self.config.num_sampled, self.config.vocab_size, targets.device)
         predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, count_labels, expand, refuse_unknown
+from .modeling_elmo import State, count_labels, refuse_unknown, scatter
 from .modeling_heads_elmo import (
     ElmoAttentionPooling,
     ElmoBiLSTM,
@@ -53,7 +53,8 @@ class ElmoAttentionFlow(nn.Module):
 
     def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
         """Passage `[batch, words, size]`, question `[batch, question words, size]` to `[batch, words, output_size]`."""
-        passage, question = self.dropout(passage), self.dropout(question)
+        passage = self.dropout(passage)
+        question = self.dropout(question)
         scores = self.similarity(passage, question)
         to_question = masked_softmax(scores, question_mask[:, None]) @ question
         best = max_over(scores.mT, question_mask)
@@ -117,7 +118,8 @@ class ElmoQuestionAnsweringHead(ElmoHead):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config, lstm=ElmoBiLSTM)
-        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
+        hidden = config.encoder_hidden_size
+        dropout = config.encoder_dropout
         self.flow = ElmoAttentionFlow(sum(self.sizes), 2 * hidden, dropout)
         self.self_attention = ElmoSelfAttention(2 * hidden, hidden, dropout)
         self.span = ElmoAnswerSpan(2 * hidden, hidden, config)
@@ -196,9 +198,10 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
         words, hidden_states = self.read_words(inputs)
         start, end, no_answer = self.qa_outputs(words)
-        passage, mask = words[1], inputs.mask
+        passage = words[1]
+        mask = inputs.mask
         unpadded = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-        places = expand(passage.places[mask], unpadded)  # of the passage's words, with padding moved to the right
+        places = scatter(passage.is_word[mask], unpadded)  # of the passage's words, with padding moved to the right
         start, end = (_place(scores[passage.mask], places, no_answer) for scores in (start, end))
         loss = None
         if start_positions is not None and end_positions is not None:

@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import Packing, State, compact, count_labels, expand, refuse_unknown
+from .modeling_elmo import Packing, State, align_left, count_labels, refuse_unknown, scatter
 from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, require
 from .pipeline_elmo import ElmoTokenClassificationPipeline
 
@@ -33,7 +33,8 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
         ValueError: a label has a prefix that the scheme does not have. (The label would never be predicted.)
     """
     prefixes, following = SCHEMES[scheme]
-    parts, outside = [label.partition("-")[::2] for label in labels], ("O", "")
+    parts = [label.partition("-")[::2] for label in labels]
+    outside = ("O", "")
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if prefix not in ("O", *prefixes):
             raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has only O and {list(prefixes)}.")
@@ -100,7 +101,8 @@ class ElmoCRF(nn.Module):
                 score.masked_fill(~torch.tensor(allowed, device=score.device), IMPOSSIBLE)
                 for score, allowed in zip((start, transitions, end), self.allowed, strict=True)
             )
-        score, pointers = start + emissions[:, 0], []
+        score = start + emissions[:, 0]
+        pointers = []
         stay = torch.arange(len(start), device=score.device).expand_as(score)
         for step in range(1, mask.shape[1]):
             best, pointer = (score[:, :, None] + transitions).max(1)
@@ -115,7 +117,8 @@ class ElmoCRF(nn.Module):
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, labels]`, the probability of each label of each word; zero at padding."""
         with torch.inference_mode(False), torch.enable_grad():
-            emissions, mask = self._in_float32(emissions.detach().clone())[0].requires_grad_(), mask.clone()
+            emissions = self._in_float32(emissions.detach().clone())[0].requires_grad_()
+            mask = mask.clone()
             # The derivative of the log-partition with respect to an emission score is the probability of its label.
             return torch.autograd.grad(self.log_partition(emissions, mask).sum(), emissions)[0]
 
@@ -153,7 +156,8 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
 
     def __init__(self, input_size: int, hidden_size: int, dropout: float) -> None:
         super().__init__()
-        self.hidden_size, self.dropout = hidden_size, dropout
+        self.hidden_size = hidden_size
+        self.dropout = dropout
         self.weight_ih = nn.Parameter(torch.empty(6 * hidden_size, input_size))  # i, f, g, o, r and the highway's W
         self.weight_hh = nn.Parameter(torch.empty(5 * hidden_size, hidden_size))  # i, f, g, o, r
         self.bias = nn.Parameter(torch.empty(6 * hidden_size))
@@ -185,7 +189,8 @@ class ElmoAlternatingLSTM(nn.Module):
         self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
     ) -> None:
         super().__init__()
-        self.dropout, self.output_size = nn.Dropout(dropout), hidden_size
+        self.dropout = nn.Dropout(dropout)
+        self.output_size = hidden_size
         sizes = [input_size, *[hidden_size] * (num_layers - 1)]
         self.layers = nn.ModuleList(ElmoHighwayLSTM(size, hidden_size, recurrent_dropout) for size in sizes)
 
@@ -210,10 +215,12 @@ class ElmoTaggingHead(ElmoHead):
 
     def __init__(self, config: ElmoConfig) -> None:
         lstm = partial(ElmoAlternatingLSTM, recurrent_dropout=config.encoder_recurrent_dropout)
-        indicator_size, scheme = config.tagging_indicator_size or 0, config.tagging_scheme
+        indicator_size = config.tagging_indicator_size or 0
+        scheme = config.tagging_scheme
         super().__init__(config, indicator_size, lstm if config.encoder_type == "alternating" else None)
         self.indicator = nn.Embedding(2, indicator_size) if indicator_size else None
-        self.out_proj, self.crf = nn.Linear(sum(self.sizes), config.num_labels), None
+        self.out_proj = nn.Linear(sum(self.sizes), config.num_labels)
+        self.crf = None
         if config.tagging_crf or scheme is not None:
             names = [config.id2label[label] for label in range(config.num_labels)]
             allowed = None if scheme is None else allowed_transitions(names, scheme)
@@ -223,7 +230,7 @@ class ElmoTaggingHead(ElmoHead):
         """The words of each row to scores of their labels, `[batch, words, num_labels]`, before a CRF."""
         ((vectors, mask, output_mix),) = self.embed([words])
         if self.indicator is not None:
-            types, _ = compact(require("token_type_ids", token_type_ids), words.places)
+            types, _ = align_left(require("token_type_ids", token_type_ids), words.is_word)
             vectors = torch.cat((vectors, self.indicator(types)), dim=2)
         return self.out_proj(self.dropout(self.encode(vectors, mask, output_mix)))
 
@@ -290,29 +297,33 @@ class ElmoForTokenClassification(ElmoTaskModel):
         inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
         (words,), hidden_states = self.read_words(inputs)
         scores = self.classifier(words, token_type_ids)
-        logits, crf = expand(scores[words.mask], words.places), self.classifier.crf
+        logits = scatter(scores[words.mask], words.is_word)
+        crf = self.classifier.crf
         loss = tags = None
         if labels is not None:
-            word_labels, count = self._labels_of_words(labels, words), count_labels(labels, num_items_in_batch)
+            word_labels = self._labels_of_words(labels, words)
+            count = count_labels(labels, num_items_in_batch)
             if self.config.tagging_crf:
                 loss = -crf(scores, words.mask, word_labels).sum() / count
             else:  # transformers divides the sum of the losses by the count
                 loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
             loss = self.regularize(loss, labels, num_items_in_batch)
         if crf is not None and not self.training:
-            tags = expand(crf(scores, words.mask)[words.mask], words.places).masked_fill(~words.places, IGNORE_INDEX)
+            tags = scatter(crf(scores, words.mask)[words.mask], words.is_word).masked_fill(~words.is_word, IGNORE_INDEX)
         return ElmoTokenClassifierOutput(loss, logits, tags, hidden_states)
 
     @torch.compiler.disable  # it reads values
     def _labels_of_words(self, labels: Tensor, words: ElmoWords) -> Tensor:
         """The labels `[batch, words]` of the words, padded with -100. Raises ValueError for labels at other positions,
         and for labels that the tagging scheme does not allow after the label before."""
-        if ((labels != IGNORE_INDEX) & ~words.places).any():
+        if ((labels != IGNORE_INDEX) & ~words.is_word).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
-        labels, crf = compact(labels, words.places)[0].masked_fill(~words.mask, IGNORE_INDEX), self.classifier.crf
+        labels = align_left(labels, words.is_word)[0].masked_fill(~words.mask, IGNORE_INDEX)
+        crf = self.classifier.crf
         if crf is not None and crf.allowed is not None:
             may_follow = torch.tensor(crf.allowed[1], device=labels.device)
-            before, after = labels[:, :-1], labels[:, 1:]
+            before = labels[:, :-1]
+            after = labels[:, 1:]
             wrong = (before >= 0) & (after >= 0) & ~may_follow[before.clamp(min=0), after.clamp(min=0)]
             if wrong.any():
                 names = [self.config.id2label[part[wrong][0].item()] for part in (before, after)]

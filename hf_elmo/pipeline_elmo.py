@@ -8,7 +8,7 @@ from transformers import TokenClassificationPipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_elmo import IGNORE_INDEX
-from .modeling_elmo import compact, expand
+from .modeling_elmo import align_left, scatter
 
 
 def continues_span(before: str, tag: str) -> bool:
@@ -29,14 +29,15 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
         outputs = super()._forward(model_inputs)
-        crf, scores = self.model.classifier.crf, outputs["logits"].to(words.device)
+        crf = self.model.classifier.crf
+        scores = outputs["logits"].to(words.device)
         tags = scores.argmax(2)
         if crf is not None:
-            scores, inside = compact(scores, words)
+            scores, inside = align_left(scores, words)
             probabilities = crf(scores, inside, marginals=True)[inside]
             # The pipeline applies a softmax, which turns the logarithms of probabilities back into probabilities.
-            outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
-            tags = expand(crf(scores, inside)[inside], words)
+            outputs["logits"] = scatter(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
+            tags = scatter(crf(scores, inside)[inside], words)
         # This mask reaches `gather_pre_entities` unchanged. The tags may differ from the most probable labels.
         outputs["special_tokens_mask"] = tags.masked_fill(~words, IGNORE_INDEX)
         return outputs
@@ -61,8 +62,10 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
             if start is not None and word_to_chars_map is not None:
                 word_start = word_to_chars_map[next(of_words)][0]
-                start, end = start + word_start, end + word_start
-            word, tag = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index])), special_tokens_mask[index]
+                start = start + word_start
+                end = end + word_start
+            word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
+            tag = special_tokens_mask[index]
             of_tag = np.where(np.arange(scores.shape[1]) == tag, scores[index], -1)
             entity = {"word": word, "scores": of_tag, "start": start, "end": end}
             entities.append({**entity, "index": index, "is_subword": False})

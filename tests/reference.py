@@ -85,6 +85,7 @@ def _clip(x: Tensor, bound: float | None) -> Tensor:
 
 def reference_of(model: ElmoModel) -> Reference:
     encoder, config = model.char_encoder, model.config
+    names = "weight_ih", "weight_hh", "bias", "weight_hr"
     return Reference(
         encoder.embedding.weight,
         [(convolution.weight, convolution.bias) for convolution in encoder.convolutions],
@@ -92,8 +93,8 @@ def reference_of(model: ElmoModel) -> Reference:
         [(h.carry.weight, h.carry.bias, h.transform.weight, h.transform.bias) for h in encoder.highways],
         None if encoder.projection is None else (encoder.projection.weight, encoder.projection.bias),
         [
-            [(layer.weight_ih, layer.weight_hh, layer.bias, layer.weight_hr) for layer in stack]
-            for stack in (model.bilm.forward_layers, model.bilm.backward_layers)
+            [tuple(getattr(layer.lstm, f"{name}{suffix}") for name in names) for layer in model.bilm.layers]
+            for suffix in ("", "_reverse")
         ],
         config.cell_clip,
         config.proj_clip,

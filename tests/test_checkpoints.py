@@ -81,7 +81,7 @@ def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel, tmp_pa
     assert model_fingerprint(half) == model_fingerprint(model, torch.bfloat16) != before
     model.config.cell_clip += 1
     found = [before, model_fingerprint(model)]
-    model.bilm.forward_layers[0].bias.data[0] += 1
+    model.bilm.layers[0].lstm.bias.data[0] += 1
     assert model_fingerprint(model) not in found
     assert len(set(found)) == 2
     tokenizer = whitespace_tokenizer()

@@ -89,7 +89,7 @@ def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, 
     model = make(**HEADS[head]).double()
     head_mixes = model.classifier.scalar_mix, model.classifier.output_mix
     for number, mix in enumerate(filter(None, head_mixes)):  # with other weights
-        mix.scalars.data[0, number] = 2.0
+        mix.scalars.data[number] = 2.0
     batch = batch_of(tokenizer, "pairs" if model.reads_text_pairs else "pooled", side)
     found = model(**without_labels(batch)).logits
     assert found.shape == (4, 3)
@@ -99,7 +99,7 @@ def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, 
             one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
             boundaries = model.classifier.encoder is None and model.config.classifier_pooling == "last"
             layers = [layer[0] if boundaries else layer[0, 1:-1] for layer in one.hidden_states]
-            mix, output_mix = (each and each(layers)[0] for each in head_mixes)
+            mix, output_mix = (each and each(layers) for each in head_mixes)
             texts.append(mix)
             mixes.append(output_mix)
         torch.testing.assert_close(found[row], plain_logits(model, texts, mixes))

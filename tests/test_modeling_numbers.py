@@ -88,7 +88,7 @@ def test_gradients_equal_the_textbooks(name: str) -> None:
     found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
     mixes = [sentence_layers(model, tokenizer(text, return_tensors="pt")["input_ids"][0])[0] for text in texts]
-    weighed = [torch.einsum("l,lws->ws", model.scalar_mix.scalars[0].softmax(0), mix) for mix in mixes]
+    weighed = [torch.einsum("l,lws->ws", model.scalar_mix.scalars.softmax(0), mix) for mix in mixes]
     sum((model.scalar_mix.gamma * mix @ weights).square().sum() for mix in weighed).backward()
     for name, parameter in model.named_parameters():
         expected = parameter.grad
@@ -148,17 +148,17 @@ def test_no_state_is_left_behind_none_is_changed_and_gradients_flow_back_through
     model(**inputs, state=first.state).last_hidden_state.sum().backward()
     assert all(torch.equal(old, new) for old, new in zip(state, first.state, strict=True))
     assert torch.equal(model(**inputs).last_hidden_state, first.last_hidden_state)
-    through = model.bilm.forward_layers[0].weight_ih.grad.clone()
+    through = model.bilm.layers[0].lstm.weight_ih.grad.clone()
     model.zero_grad()
     model(**inputs, state=state).last_hidden_state.sum().backward()
-    assert not torch.allclose(through, model.bilm.forward_layers[0].weight_ih.grad)
+    assert not torch.allclose(through, model.bilm.layers[0].lstm.weight_ih.grad)
 
 
 def with_scalars(model: ElmoModel) -> ElmoModel:
-    mixes = model.config.num_scalar_mixes
-    with torch.no_grad():
-        model.scalar_mix.scalars.copy_(torch.tensor([[0.3, -1.2, 0.7], [2.0, 0.0, -0.5]])[:mixes])
-        model.scalar_mix.gamma.copy_(torch.tensor([1.7, -0.4])[:mixes])
+    values = ([0.3, -1.2, 0.7], 1.7), ([2.0, 0.0, -0.5], -0.4)
+    for mix, (scalars, gamma) in zip((model.scalar_mix, *model.further_mixes), values, strict=False):
+        mix.scalars.data.copy_(torch.tensor(scalars))
+        mix.gamma.data.fill_(gamma)
     return model
 
 
@@ -169,9 +169,9 @@ def test_learned_mixes(inputs: dict, mixes: int) -> None:
     assert (output.scalar_mixes is None) == (mixes == 1)
     found = output.scalar_mixes or (output.last_hidden_state,)
     assert found[0] is output.last_hidden_state
-    for mix, scalars, gamma in zip(found, model.scalar_mix.scalars, model.scalar_mix.gamma, strict=True):
-        weights = scalars.exp() / scalars.exp().sum()
-        near(mix, gamma * sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
+    for mix, own in zip(found, (model.scalar_mix, *model.further_mixes), strict=True):
+        weights = own.scalars.exp() / own.scalars.exp().sum()
+        near(mix, own.gamma * sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_layers_are_normalized_over_the_unpadded_positions(inputs: dict) -> None
     for layer in output.hidden_states:
         values = layer[real].double()
         normalized.append((values - values.mean()) / values.var(correction=0).sqrt())
-    weights = model.scalar_mix.scalars[0].double().softmax(0)
+    weights = model.scalar_mix.scalars.double().softmax(0)
     expected = 1.7 * sum(w * layer for w, layer in zip(weights, normalized, strict=True))
     near(output.last_hidden_state[real].double(), expected, 1e-5)
     assert not output.last_hidden_state[~real].any()
-    assert not model.half().scalar_mix([torch.full((3, 4), 0.25).half()] * 3)[0].any()  # computed in float32
+    assert not model.half().scalar_mix([torch.full((3, 4), 0.25).half()] * 3).any()  # computed in float32
 
 
 def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer: ElmoTokenizer) -> None:

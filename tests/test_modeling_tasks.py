@@ -15,7 +15,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoTokenizer,
 )
-from hf_elmo.modeling_elmo import compact
+from hf_elmo.modeling_elmo import align_left
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
 from tests.factories import SENTENCES, small_model, write_lines
@@ -257,7 +257,7 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
     assert not any(report.values())
     (words,), layers = model.read_words(ElmoInputs(**inputs, output_hidden_states=True))
     ((vectors, _, output_mix),) = model.classifier.embed([words])
-    torch.testing.assert_close(vectors, compact(layers[1], words.places)[0])
+    torch.testing.assert_close(vectors, align_left(layers[1], words.is_word)[0])
     torch.testing.assert_close(output_mix, vectors)
 
 
@@ -307,14 +307,18 @@ def test_representations_of_words_without_boundaries(tokenizer: ElmoTokenizer, s
             assert not mix[row, length:].any()
 
 
-def test_mixes_of_another_number_than_the_checkpoints_are_new(tmp_path: Path, inputs: dict) -> None:
+def test_more_mixes_than_the_checkpoint_has_are_new(tmp_path: Path, inputs: dict) -> None:
     model = small_model()
     torch.nn.init.normal_(model.scalar_mix.scalars)
     model.save_pretrained(tmp_path)
     two, report = ElmoModel.from_pretrained(tmp_path, num_scalar_mixes=2, output_loading_info=True)
-    assert torch.equal(two.scalar_mix.scalars, torch.zeros(2, 3))
-    assert torch.equal(two.scalar_mix.gamma, torch.ones(2))
-    assert report["missing_keys"] == {"scalar_mix.scalars", "scalar_mix.gamma"}
+    assert torch.equal(two.scalar_mix.scalars, model.scalar_mix.scalars)
+    assert torch.equal(two.further_mixes[0].scalars, torch.zeros(3))
+    assert torch.equal(two.further_mixes[0].gamma, torch.ones(1))
+    assert report["missing_keys"] == {"further_mixes.0.scalars", "further_mixes.0.gamma"}
+    two.save_pretrained(tmp_path / "two")
+    _, report = ElmoModel.from_pretrained(tmp_path / "two", num_scalar_mixes=1, output_loading_info=True)
+    assert not report["missing_keys"] | report["unexpected_keys"]
     torch.testing.assert_close(*(each(**inputs, output_hidden_states=True).hidden_states for each in (model, two)))
 
 

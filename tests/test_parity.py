@@ -59,7 +59,7 @@ def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_pytho
     config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, cell_clip=None, **sizes)
     # Large weights amplify rounding: numbers of this seed are up to 1.1e-6 from those of float64, of seed 0 8.0e-6.
     model = random_model(config, seed=2)
-    torch.nn.init.normal_(model.bilm.forward_layers[0].bias, std=0.1)  # forget biases near 0 need a remainder
+    torch.nn.init.normal_(model.bilm.layers[0].lstm.bias, std=0.1)  # forget biases near 0 need a remainder
     found = compute_layers(save_checkpoint(tmp_path / "checkpoint", model), carried=False)
     exported = export(model, tmp_path / "exported")
     expected = parity.run_peer(allennlp_python, "allennlp", exported, parity.SENTENCES)

@@ -11,7 +11,8 @@ from tests.heads import HEADS, NO_DROPOUT, VECTORS, batch_of, make_new, tensors_
 peft = pytest.importorskip("peft", reason="peft is not installed")
 
 LINEAR = ["carry", "transform", "projection"]
-LSTM = {"target_modules": LINEAR, "target_parameters": ["weight_ih", "weight_hh", "weight_hr"]}
+RECURRENT = [f"lstm.weight_{part}{suffix}" for part in ("ih", "hh", "hr") for suffix in ("", "_reverse")]
+LSTM = {"target_modules": LINEAR, "target_parameters": RECURRENT}
 CHARACTERS = {"target_modules": r".*convolutions\.\d+|.*embedding|.*projection"}
 TASKS = {  # of each head, the type of PEFT's tasks, fields of its configuration, and what adapters are for
     "last": ("SEQ_CLS", {"classifier_hidden_size": 9}, LSTM),
@@ -56,6 +57,23 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(tmp_path: Path, name: 
     expected = tensors_of(model(**inputs))
     torch.testing.assert_close(tensors_of(loaded(**inputs)), expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(tensors_of(loaded.merge_and_unload()(**inputs)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_adapters_of_recurrent_weights_with_gradient_checkpointing(reentrant: bool) -> None:
+    batch, gradients = batch_of(ElmoTokenizer("whitespace"), "pooled"), []
+    for checkpointing in (False, True):
+        base = make_new("pooled", **NO_DROPOUT)
+        model = peft.get_peft_model(base, peft.LoraConfig(r=2, init_lora_weights=False, **LSTM)).double().train()
+        if checkpointing:
+            base.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        torch.manual_seed(0)
+        for parameter in trained.values():
+            torch.nn.init.normal_(parameter)
+        model(**batch).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in trained.items()})
+    torch.testing.assert_close(*gradients)
 
 
 def test_a_sampled_softmax_does_not_pass_by_its_adapter() -> None:

@@ -101,18 +101,16 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
 
     Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
     """
-    mixes: dict[str, tuple[list[float], float]] = {}
-    for name, module in getattr(model, "head", model).named_modules():  # a head does not read the mix of its biLM
-        if isinstance(module, ElmoScalarMix):
-            place = "output" if "output_mix" in name.split(".") else "input"
-            if module.fixed is not None:
-                mixes[place] = list(module.fixed), 1.0
-                continue
-            weights = torch.softmax(module.scalars.detach().float(), dim=1).tolist()
-            gammas = module.gamma.detach().float().tolist()
-            for index, mix in enumerate(zip(weights, gammas, strict=True), start=1):
-                mixes[place if len(weights) == 1 else f"{place} {index}"] = mix
-    return mixes
+    mixes: dict[str, list[tuple[list[float], float]]] = {"input": [], "output": []}
+    for name, mix in getattr(model, "head", model).named_modules():  # a head does not read the mix of its biLM
+        if isinstance(mix, ElmoScalarMix):
+            own = mixes["output" if "output_mix" in name.split(".") else "input"]
+            if mix.fixed is None:
+                own.append((torch.softmax(mix.scalars.detach().float(), dim=0).tolist(), mix.gamma.item()))
+            else:
+                own.append((list(mix.fixed), 1.0))
+    several = {place: len(own) > 1 for place, own in mixes.items()}
+    return {f"{at} {n}" if several[at] else at: mix for at, own in mixes.items() for n, mix in enumerate(own, start=1)}
 
 
 def plot_layer_weights(

@@ -277,9 +277,9 @@ class CorpusEncoder:
         """The requested layers out of `[all layers, words, size]`, or their mix; `lengths` are the rows' lengths."""
         if self.needs_whole_rows:
             # One row at a time: the normalization is over all words that it gets, and no row may depend on other rows.
-            return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
+            return torch.cat([self.model.scalar_mix(row) for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
-            return self.model.scalar_mix(layers)[0][None]
+            return self.model.scalar_mix(layers)[None]
         if self.layers == "sum":
             return layers.sum(0, keepdim=True, dtype=torch.float32)
         return layers if self.layers == "all" else layers[self.layers :][:1]

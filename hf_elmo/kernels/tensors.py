@@ -16,7 +16,7 @@ import ctypes
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-LstmCall = LstmWeights = Any  # the named tuples of modeling_elmo.py, which finds this package
+# The named tuples of modeling_elmo.py, which finds this package.
+LstmCall: TypeAlias = Any
+LstmWeights: TypeAlias = Any
 
 Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]

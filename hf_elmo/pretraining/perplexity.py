@@ -200,7 +200,7 @@ def settle(
     if not sentences:
         raise ValueError("texts has no words: give at least one sentence.")
     elmo, batch_size = model.base_model, min(batch_size, len(sentences))
-    bias, texts_read = elmo.bilm.forward_layers[0].bias, 0
+    bias, texts_read = elmo.bilm.layers[0].lstm.bias, 0
     with evaluation_mode(model):
         before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, bias)))
         sums = [part[:, :, 0].double() for part in before]

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
-from ..modeling_elmo import compact, words_mask
+from ..modeling_elmo import align_left
+from ..modeling_heads_elmo import ElmoInputs
 from ..pipeline_elmo import continues_span
 from ..utils.extras import extra_needed
 from ..utils.text import read_sentences
@@ -188,11 +189,12 @@ class TaggingTask(Task):
         return inputs
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
-        is_word = words_mask(inputs["attention_mask"].bool(), inputs["input_ids"])
-        scores, inside = compact(output.logits, is_word)
+        text = ElmoInputs(inputs["input_ids"], inputs["attention_mask"])
+        is_word = text.mask & ~text.boundaries
+        scores, inside = align_left(output.logits, is_word)
         crf = self.model.classifier.crf
         probabilities = scores.double().softmax(2) if crf is None else crf(scores, inside, marginals=True)
-        tags = probabilities.argmax(2) if crf is None else compact(output.tags, is_word)[0]
+        tags = probabilities.argmax(2) if crf is None else align_left(output.tags, is_word)[0]
         chosen = probabilities.gather(2, tags.clamp(min=0)[:, :, None])[:, :, 0]
         for (words, *_), mask, labels, values in zip(pieces, inside, tags, chosen, strict=True):
             names = [self.model.config.id2label[label] for label in labels[mask].tolist()]

@@ -48,7 +48,7 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
 def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
     model = make("last")
     head = model.classifier
-    head.scalar_mix.scalars.data[0, 1], head.output_mix.gamma.data[0] = 1.0, 2.5
+    head.scalar_mix.scalars.data[1], head.output_mix.gamma.data[0] = 1.0, 2.5
     found = layer_weights(model)
     assert list(found) == ["input", "output"]
     assert found["input"][0] == pytest.approx(torch.softmax(torch.tensor([0.0, 1.0, 0.0]), 0).tolist())

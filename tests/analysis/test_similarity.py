@@ -74,7 +74,7 @@ def test_stored_vectors_have_the_same_neighbors(model, tokenizer, tmp_path, any_
 )
 def test_a_file_without_words_or_of_other_vectors_is_refused(model, tokenizer, tmp_path, ending, pooling, named):
     other = copy.deepcopy(model)
-    other.bilm.forward_layers[0].bias.data[0] += 1
+    other.bilm.layers[0].lstm.bias.data[0] += 1
     embed(other, CORPUS, tmp_path / f"v{ending}", tokenizer=tokenizer, pooling=pooling)
     with pytest.raises(ValueError, match=named):
         nearest_neighbors(model, QUERY, "bank", tmp_path / f"v{ending}", tokenizer=tokenizer)

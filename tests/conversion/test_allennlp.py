@@ -72,11 +72,11 @@ def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options
 def test_a_forget_gates_bias_comes_back_bit_by_bit(files: tuple[Path, Path], tmp_path: Path) -> None:
     """Its 1 is subtracted in the file: a value near 0, or as small as 1e-30, would lose its digits."""
     model = load(*files)
-    values = torch.logspace(-38, 7, model.bilm.forward_layers[0].bias.numel())
-    model.bilm.forward_layers[0].bias.data.copy_(values)
+    values = torch.logspace(-38, 7, model.bilm.layers[0].lstm.bias.numel())
+    model.bilm.layers[0].lstm.bias.data.copy_(values)
     folder = export(model, tmp_path / "out")
     back = load(folder / "options.json", folder / "weights.hdf5")
-    assert torch.equal(back.bilm.forward_layers[0].bias, values)
+    assert torch.equal(back.bilm.layers[0].lstm.bias, values)
 
 
 def test_what_the_format_cannot_store(tmp_path: Path) -> None:

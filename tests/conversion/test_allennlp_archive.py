@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +31,6 @@ NAMES = {
     "char_encoder.embedding.weight": "_elmo_lstm._token_embedder._char_embedding_weights",
     "char_encoder.convolutions.": "_elmo_lstm._token_embedder.char_conv_",
     "char_encoder.projection.": "_elmo_lstm._token_embedder._projection.",
-    "bilm.": "_elmo_lstm._elmo_lstm.",
-    "_layers.": "_layer_",
     "weight_ih": "input_linearity.weight",
     "weight_hh": "state_linearity.weight",
     "weight_hr": "state_projection.weight",
@@ -42,6 +41,9 @@ def state_of(model: ElmoModel, mixes: Sequence = (MIX,), prefix: str = PREFIX) -
     """The state dict of AllenNLP's `Elmo`, read off its source, with the weights of one of our models."""
     state = {"_elmo_lstm._token_embedder._beginning_of_sentence_characters": torch.arange(50)}
     for key, tensor in model.state_dict().items():
+        if found := re.fullmatch(r"bilm\.layers\.(\d+)\.lstm\.(\w+?)(_reverse)?", key):
+            direction = "backward" if found[3] else "forward"
+            key = f"_elmo_lstm._elmo_lstm.{direction}_layer_{found[1]}.{found[2]}"
         for ours, theirs in NAMES.items():
             key = key.replace(ours, theirs)
         key = key.replace(".bias", ".state_linearity.bias") if "_layer_" in key else key
@@ -144,7 +146,7 @@ def test_options_that_nobody_knows_are_asked_for(source: tuple[Path, Path], mode
 def test_two_elmos(model: ElmoModel, tmp_path: Path) -> None:
     first, second = state_of(model, [([1.0] * 3, 1.0)], "a."), state_of(model, [([2.0, 0.0, 0.0], 3.0)], "b.")
     same = read_archive(write_task(tmp_path / "same", task(), first | second))
-    assert same.arrays["scalar_mix.gamma"].tolist() == [1.0, 3.0]
+    assert [same.arrays[f"{mix}.gamma"].tolist() for mix in ("scalar_mix", "further_mixes.0")] == [[1.0], [3.0]]
     assert same.scalar_mixes == ["a.scalar_mix_0", "b.scalar_mix_0"]
     second["b._elmo_lstm._token_embedder._projection.bias"] += 1
     folder = write_task(tmp_path / "task", task(), first | second)

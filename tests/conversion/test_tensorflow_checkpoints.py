@@ -151,7 +151,7 @@ def require_module(found: ElmoModel, tmp_path: Path) -> None:
     assert found.config.cell_clip == found.config.proj_clip == 3
     for key, tensor in expected.state_dict().items():
         assert key.startswith("scalar_mix.") or torch.equal(found.state_dict()[key], tensor), key
-    assert found.scalar_mix.scalars.tolist() == [SCALARS]
+    assert found.scalar_mix.scalars.tolist() == SCALARS
     assert found.scalar_mix.gamma.tolist() == [SCALING]
 
 

@@ -54,7 +54,8 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path,
     how = RECIPES["bilm-tf"] | {"max_steps": 1, "max_grad_norm": 0.3, "per_device_train_batch_size": 2}
     trainer = make_trainer(tokenizer, tmp_path / "out", include_num_input_tokens_seen="all", **how)
     trainer.model.config.num_sampled = trainer.model.config.vocab_size
-    trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
+    for dropout in (trainer.model.dropout, *(layer.dropout for layer in trainer.model.elmo.bilm.layers)):
+        dropout.p = 0.0
     before = copy.deepcopy(trainer.model)
     loss = before(**next(iter(PackedWindows(DatasetTexts(TEXTS), tokenizer, 2, 5, seed=5, shuffle_block=3)))).loss
     (loss * 20).backward()
@@ -220,7 +221,8 @@ def train(tokenizer: ElmoTokenizer, folder: Path) -> Path:
     trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=2, save_steps=5)
     processes = trainer.args.world_size
     trainer.train_dataset = two_parts(tokenizer) if processes == 1 else trainer.train_dataset
-    trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
+    for dropout in (trainer.model.dropout, *(layer.dropout for layer in trainer.model.elmo.bilm.layers)):
+        dropout.p = 0.0
     trainer.train()
     metrics, file = trainer.evaluate(), folder / f"{processes}.pt"
     if trainer.args.process_index == 0:

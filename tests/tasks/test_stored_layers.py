@@ -98,7 +98,7 @@ def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer:
     assert list(tmp_path.glob("*.arrow")) == [file]
     assert file.stat().st_mtime_ns == written
     store_layers(model, rows, "bfloat16", folder=tmp_path)
-    model.elmo.bilm.forward_layers[0].bias.data += 1.0
+    model.elmo.bilm.layers[0].lstm.bias.data += 1.0
     other = store_layers(model, rows, folder=tmp_path)
     assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
     clipped = make(head, cell_clip=0.1)
@@ -134,7 +134,7 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         model.elmo.char_encoder.projection.bias += 1e6
     with pytest.raises(ValueError, match="float16"):
         store_layers(model, rows)
-    model.elmo.bilm.forward_layers[1].bias.requires_grad_(True)
+    model.elmo.bilm.layers[1].lstm.bias.requires_grad_(True)
     with pytest.raises(ValueError, match="trained"):
         store_layers(model, rows)
 

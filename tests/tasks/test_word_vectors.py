@@ -82,7 +82,7 @@ def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> N
             found.classifier.word_vectors.weight[3].detach().numpy(), VECTORS[0].astype(np.float16)
         )
         assert not found.classifier.word_vectors.weight.requires_grad
-        assert torch.equal(found.elmo.bilm.forward_layers[0].bias, model.elmo.bilm.forward_layers[0].bias)
+        assert torch.equal(found.elmo.bilm.layers[0].lstm.bias, model.elmo.bilm.layers[0].lstm.bias)
         assert found(**tokenizer("The rain", return_tensors="pt")).logits.shape == (1, 3)
         save_checkpoint(tmp_path / "saved", found, tokenizer)
     alone = add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", use_elmo=False)
