@@ -82,8 +82,8 @@ def sentence_boundaries(mask: Tensor, input_ids: Tensor | None, special_tokens_m
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
     """The number by which a sum of losses is divided: `num_items_in_batch`, if given (the number of labels of all
     accumulated steps), else the number of labels that are not -100. At least 1: 0 / 0 would make the weights NaN."""
-    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
-    return count.clamp(min=1)
+    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
+    return torch.as_tensor(count, device=labels.device).clamp(min=1)
 
 
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
@@ -143,9 +143,9 @@ class Packing:
         lengths = mask.sum(1).cpu()
         rows = lengths.sort(descending=True, stable=True).indices
         rows = rows[lengths[rows] > 0]
-        in_order = torch.equal(rows, torch.arange(len(mask)))
+        in_order = torch.equal(rows, torch.arange(len(mask), device="cpu"))
         lengths = lengths[rows]
-        inside = torch.arange(max(lengths.tolist(), default=0))[:, None] < lengths  # [steps, rows]
+        inside = torch.arange(max(lengths.tolist(), default=0), device="cpu")[:, None] < lengths  # [steps, rows]
         step, row = inside.nonzero(as_tuple=True)
         batch_sizes = inside.sum(1)
         first = batch_sizes.cumsum(0) - batch_sizes  # the index of each step's first token
@@ -673,7 +673,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.scalars)
                 init.ones_(module.gamma)
             if module.alignment is not None:
-                init.copy_(module.alignment, torch.eye(len(module.alignment)))
+                init.copy_(module.alignment, torch.eye(len(module.alignment), device=module.alignment.device))
 
 
 @dataclass

@@ -114,7 +114,7 @@ class RaggedLSTM(nn.LSTM):
             packing = Packing.of(mask)
             if not packing.batch_sizes:  # padding is read, so that each parameter gets a gradient
                 packing = Packing.of(torch.ones_like(mask))
-            packed = nn.utils.rnn.PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes))
+            packed = nn.utils.rnn.PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes, device="cpu"))
             return packing.pad(super().forward(packed)[0].data)
         # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
         # The backward direction reads a row's words in reverse order, then its padding.
@@ -279,7 +279,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """Copies pretrained vectors `[words, word_vectors_size]`, in the order of the tokenizer's `words`, into the
         embedding of words; unknown words get the mean of these vectors."""
         weight = self.head.word_vectors.weight
-        weight[FIRST_VECTOR_ID:] = torch.as_tensor(vectors).to(weight)
+        weight[FIRST_VECTOR_ID:] = torch.as_tensor(vectors, device=weight.device).to(weight)
         weight[UNKNOWN_ID] = weight[FIRST_VECTOR_ID:].mean(0)
 
     @torch.compiler.disable  # it reads values, and the packing differs from batch to batch

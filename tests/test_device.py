@@ -186,9 +186,10 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
-def test_what_users_call(use, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("use", "place"), [*((use, GPU) for use in USES), *((use, CPU) for use in list(USES)[:-2])])
+def test_what_users_call(use, place, tmp_path, monkeypatch):
+    """On the CPU, too, where the other one is the default device (with which accelerate needs a generator of it)."""
     expected = USES[use](tmp_path / "cpu", CPU)
-    with emulated_device.emulated_device():
+    with emulated_device.emulated_device(), torch.device(CPU if place == GPU else GPU):
         monkeypatch.setattr(torch.nn.Module, "cuda", lambda module, index: module.to(GPU))
-        assert_near(USES[use](tmp_path / "gpu", GPU), expected)
+        assert_near(USES[use](tmp_path / "gpu", place), expected)

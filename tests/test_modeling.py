@@ -181,6 +181,15 @@ def test_gradients_reach_every_parameter_but_the_padding_character(tokenizer: El
     assert not model.get_input_embeddings().weight.grad[0].any()
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_default_device_is_none_of_a_call(tokenizer: ElmoTokenizer, name: str) -> None:
+    model, batch = make(name, freeze_bilm=False, **NO_DROPOUT).double(), batch_of(tokenizer, name)
+    expected = gradients_of(model.train(), batch)[0], heads.tensors_of(model.eval()(**batch))
+    with torch.device("meta"):
+        found = gradients_of(model.train(), batch)[0], heads.tensors_of(model.eval()(**batch))
+    torch.testing.assert_close(found, expected)
+
+
 TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
 WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
 CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]

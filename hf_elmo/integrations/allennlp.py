@@ -148,7 +148,7 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
     lengths, boundaries = mask.sum(1), _BOUNDARIES.to(inputs.device)
     ids = nn.functional.pad(inputs, (0, 0, 1, 1))
     ids[:, 0] = boundaries[0]
-    ids[torch.arange(len(ids)), lengths + 1] = boundaries[1]
+    ids[torch.arange(len(ids), device=ids.device), lengths + 1] = boundaries[1]
     return ids, torch.arange(ids.shape[1], device=inputs.device) < lengths[:, None] + 2
 
 

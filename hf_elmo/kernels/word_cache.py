@@ -99,7 +99,8 @@ class WordVectors:
         parts = [characters.astype(np.uint16, order="C")]
         if self.word_embedding is not None:
             require_below(len(self.word_embedding), "a word's id", words[:, -1])
-            parts.append(self.word_embedding.index_select(0, torch.tensor(words[:, -1], dtype=torch.int64)))
+            ids = torch.from_numpy(words[:, -1].astype(np.int64))
+            parts.append(self.word_embedding.index_select(0, ids))
         starts = range(0, max(1, len(words)), self.capacity)
         with self.lock:
             vectors = [self._look_up(*(part[start : start + self.capacity] for part in parts)) for start in starts]
@@ -126,7 +127,8 @@ class WordVectors:
             vectors = self.vectors[begin : begin + len(new)]
             self._compute(words[rows], own if own is None else own[rows], vectors)
             self.places.update(zip(new, range(begin, begin + len(new)), strict=True))
-        return self.vectors.index_select(0, torch.tensor([self.places[key] for key in keys], dtype=torch.int64))
+        rows = torch.tensor([self.places[key] for key in keys], dtype=torch.int64, device="cpu")
+        return self.vectors.index_select(0, rows)
 
     def _compute(self, words: np.ndarray, own: Tensor | None, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""

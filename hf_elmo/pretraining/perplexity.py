@@ -55,7 +55,7 @@ class Perplexity:
         forward, backward, words, sentences, unknown = totals
         if words == 0:
             raise ValueError("texts has no words: perplexity is a mean over words.")
-        losses = torch.tensor([forward, backward, (forward + backward) / 2], dtype=torch.float64) / words
+        losses = torch.tensor([forward, backward, (forward + backward) / 2], dtype=torch.float64, device="cpu") / words
         forward, backward, mean = losses.exp().tolist()  # a diverged model may get to infinity
         return cls(forward, backward, mean, int(words), int(sentences), float(unknown / words))
 

@@ -222,7 +222,7 @@ class ElmoPreTrainer(Trainer):
         """The dataset's batches, each of them complete and only for this process."""
         self.train_dataset.ahead = 0 if self.args.device.type == "cpu" else 4
         # With its own generator, the loader does not advance the global generator, which dropout draws from.
-        return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
+        return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator(torch.get_default_device()))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
         """As `Trainer.train`; resuming also restores the position in the text and the LSTM state. A run that had ended

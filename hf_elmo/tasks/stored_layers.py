@@ -142,8 +142,8 @@ class LayersMixin:
                 raise ValueError("bilm_layers need the model that reads them: pass it to the collator.")
             mask = batch["attention_mask"].bool()
             batch["bilm_layers"] = place(stored, mask)
-            at_begin = mask & (mask.cumsum(1) == 1) & batch.get("special_tokens_mask", torch.zeros(())).bool()
-            error = batch["bilm_layers"][at_begin][..., : self.begin.shape[1]].float() - self.begin
+            at_begin = mask & (mask.cumsum(1) == 1) & batch.get("special_tokens_mask", mask.new_zeros(())).bool()
+            error = batch["bilm_layers"][at_begin][..., : self.begin.shape[1]].float().cpu() - self.begin
             # Relative to its norm, a vector changes by 0.004 by rounding to bfloat16, and by about 1 with another biLM.
             if not (error.norm(dim=2) <= 0.05 * self.begin.norm(dim=1)).all():
                 raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")
@@ -170,6 +170,7 @@ def place(rows: Sequence[Any], mask: Tensor) -> Tensor:
     values = torch.from_numpy(np.concatenate(list(map(np.asarray, rows))))
     if values.dim() == 3 and not values.is_floating_point():  # numpy format may widen the bits
         values = values.to(torch.uint16).view(torch.bfloat16)
+    values = values.to(mask.device)
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     padded[mask] = values
     return padded

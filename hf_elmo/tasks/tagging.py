@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
 from ..modeling_elmo import align_left
@@ -184,7 +183,7 @@ class TaggingTask(Task):
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
         inputs = super().collate([piece[:1] for piece in pieces])
         if self.reads_roles:  # word 0 is the second position
-            position = torch.tensor([index + 2 for _, index in pieces])[:, None]
+            position = inputs["attention_mask"].new_tensor([[index + 2] for _, index in pieces])
             inputs["token_type_ids"] = (inputs["attention_mask"].cumsum(1) == position).long()
         return inputs
 
