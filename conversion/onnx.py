@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import can_return_tuple
 
-import hf_elmo
+from hf_elmo import names
 from hf_elmo.checkpoints.loading import locate
 from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
 from hf_elmo.modeling_elmo import ElmoModel, LstmWeights, State, _stack, _step
@@ -59,7 +59,7 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     if not isinstance(model, PreTrainedModel):
         folder = locate(model)
         (name,) = AutoConfig.from_pretrained(folder).architectures or [""]
-        model = getattr(hf_elmo, name, hf_elmo.ElmoModel).from_pretrained(folder, dtype=torch.float32)
+        model = getattr(names, name, ElmoModel).from_pretrained(folder, dtype=torch.float32)
     has_head = type(model).__name__ == "ElmoForSequenceClassification"  # the class may come from remote code
     model = exportable(model if has_head else model.base_model)
     model.config.output_hidden_states = output_hidden_states
@@ -119,9 +119,9 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
     """
     if model.config.scalar_mix_layer_norm:
         raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
-    names = [each.__name__ for each in PADDED]  # the model's class may come from remote code
-    model = model if type(model).__name__ in names else model.base_model
-    padded = getattr(hf_elmo, type(model).__name__)(copy.deepcopy(model.config))
+    if type(model).__name__ not in [each.__name__ for each in PADDED]:  # the class may come from remote code
+        model = model.base_model
+    padded = getattr(names, type(model).__name__)(copy.deepcopy(model.config))
     padded.load_state_dict({name: weight.float().cpu() for name, weight in model.state_dict().items()})
     for module in padded.modules():
         module.__class__ = PADDED.get(type(module), type(module))

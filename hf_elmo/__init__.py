@@ -1,20 +1,13 @@
 """ELMo (Peters et al. 2018) for the Hugging Face libraries."""
 
-import lazy_loader
 import transformers
 from transformers.utils import is_torch_available
 
 from .configuration_elmo import VERSION, ElmoConfig
+from .names import MODELS, __all__, __dir__, __getattr__  # noqa: F401, what this package is to its users
 from .tokenization_elmo import ElmoTokenizer
 
 __version__ = VERSION
-
-# `__init__.pyi` lists the names. Importing a model class takes seconds, so each name is imported when first used.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-# The model class that each Auto class loads. A head for which transformers has no Auto class is named as if it had one.
-MODELS = {"AutoModel": "ElmoModel"}
-MODELS |= {name.replace("Elmo", "AutoModel"): name for name in __all__ if name.startswith("ElmoFor")}
 
 
 class _Imported(type):

@@ -20,9 +20,9 @@ from transformers import AutoModel, AutoTokenizer
 import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, pretrain, push
 from hf_elmo.checkpoints import hub, loading
-from hf_elmo.checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
+from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 from .allennlp_files import write_files
 from .factories import TINY, save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines

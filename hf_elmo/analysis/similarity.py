@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
-from ..checkpoints.fingerprints import model_fingerprint
 from ..checkpoints.loading import ensure_loaded
 from ..embedding.corpus import embed
 from ..embedding.store import StoredRow, read_vectors
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.fingerprints import model_fingerprint
 from ..utils.spelling import Speller
 from ..utils.text import Row, RowSource, Sentences
 from .scoring import positions_of

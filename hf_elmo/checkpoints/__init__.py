@@ -1,1 +1,1 @@
-"""Checkpoints: loading them, fingerprints of them, uploading them; and the checkpoint that ships."""
+"""Checkpoints: loading them, uploading them; and the checkpoint that ships."""

@@ -12,8 +12,7 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
 from transformers.dynamic_module_utils import get_relative_import_files
 
-import hf_elmo
-
+from .. import names
 from ..configuration_elmo import VERSION, ElmoConfig
 from ..model_cards import make_card
 from ..utils.spelling import require_tokenizer
@@ -26,7 +25,7 @@ OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
 CODE = Path(__file__).parents[1]
-CLASSES = {name: getattr(hf_elmo, name) for name in ("ElmoConfig", "ElmoTokenizer", *hf_elmo.MODELS.values())}
+CLASSES = {name: getattr(names, name) for name in ("ElmoConfig", "ElmoTokenizer", *names.MODELS.values())}
 # The class that each Auto class loads, in the words of `auto_map`, and the source files of each class.
 AUTO_CLASSES = {each._auto_class: f"{each.__module__.split('.')[-1]}.{name}" for name, each in CLASSES.items()}
 FILES = {

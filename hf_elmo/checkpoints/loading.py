@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
+from transformers import AutoConfig
 from transformers.utils import cached_file, logging
 
+from .. import names
+from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from ..modeling_heads_elmo import ElmoTaskModel
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.spelling import require_tokenizer
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -121,6 +126,35 @@ def ensure_loaded(
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, language_model, "float32")
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
+
+
+def load_head(
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer | None,
+    device: str | torch.device | None,
+    head: type = ElmoTaskModel,
+) -> tuple[ElmoTaskModel, ElmoTokenizer]:
+    """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
+    ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
+    has other characters, or another number of words."""
+    if isinstance(model, (str, os.PathLike)):
+        folder = locate(model)
+        kind = getattr(names, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
+        with no_loading_bar(folder):
+            model = kind.from_pretrained(folder)
+        device = find_device(device)
+    elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
+        model = model.get_base_model()
+    if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
+        wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
+        raise ValueError(f"{model.name_or_path or 'model'} is an {type(model).__name__}, but must be {wanted}")
+    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
+    require_tokenizer(model.config, tokenizer)
+    words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size
+    if vectors is not None and len(words) + FIRST_VECTOR_ID != vectors:
+        wanted = f"the model vectors of {vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
+        raise ValueError(f"tokenizer has {len(words):,} words, {wanted}: use the tokenizer saved with the model.")
+    return model if device is None else model.to(device), tokenizer
 
 
 def locate(name: str | os.PathLike | None) -> str:

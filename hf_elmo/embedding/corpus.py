@@ -21,10 +21,10 @@ import torch
 from ..checkpoints.loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.jobs import Job, progress_bar, require_free, require_positive, run
 from ..utils.spelling import require_tokenizer
 from ..utils.text import NamedRow, Row, local_path, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
-from .jobs import Job, progress_bar, require_free, require_positive, run
 from .store import HDF5, INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
 
 FIRST_WORDS = 1 << 12  # from the first rows with this many words, the number of words of the input is estimated

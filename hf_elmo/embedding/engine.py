@@ -19,9 +19,9 @@ from transformers.utils import logging
 from ..modeling_elmo import ElmoModel, Packing, State
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
+from ..utils.jobs import cut
 from ..utils.spelling import BEGIN, END, Speller, Token
 from ..utils.text import NamedRow, Row
-from .jobs import cut
 
 logger = logging.get_logger(f"transformers.{__name__}")
 

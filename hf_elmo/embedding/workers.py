@@ -15,10 +15,10 @@ import torch
 
 from ..checkpoints.loading import locate
 from ..configuration_elmo import ElmoConfig
+from ..utils.jobs import require_positive
 from ..utils.text import Row, Sentences, pick_column
 from .corpus import prepare
 from .engine import CorpusEncoder, EmbeddedRows, check_options
-from .jobs import require_positive
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
-from ..checkpoints.fingerprints import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.fingerprints import tokenizer_fingerprint
 from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
 from ..utils.text import Words
 from .texts import TEXTS_AT_ONCE, DatasetTexts, Text, TextFiles

@@ -14,13 +14,14 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, EvalPrediction
 
+from ..checkpoints.loading import load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from ..utils.extras import extra_needed
 from ..utils.text import read_columns
 from .stored_layers import LayersCollator, place
-from .task import Piece, Record, Task, load_head, precision_recall_f1, ratio
+from .task import Piece, Record, Task, precision_recall_f1, ratio
 
 if TYPE_CHECKING:
     from datasets import Dataset

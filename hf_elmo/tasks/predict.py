@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -12,21 +11,24 @@ from typing import Any, Literal
 import pyarrow
 import torch
 
-import hf_elmo
-
-from ..embedding.jobs import Job, progress_bar, require_free, require_positive, run
+from ..checkpoints.loading import load_head
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.jobs import Job, progress_bar, require_free, require_positive, run
 from ..utils.text import Pair, Row, local_path, rows_of
-from .task import Record, Task, load_head
+from .classification import ClassificationTask
+from .coreference import CoreferenceTask
+from .question_answering import QuestionAnsweringTask
+from .tagging import TaggingTask
+from .task import Record, Task
 
-# The task of each head: that of modeling_tagging_elmo.py is `TaggingTask` in tagging.py. The keys are names of classes,
-# because those of remote code have the same names.
-TASKS: dict[str, type[Task]] = {}
-for _head in hf_elmo.MODELS.values():
-    if _head not in ("ElmoModel", "ElmoForPreTraining"):
-        _task = getattr(hf_elmo, _head).__module__.removeprefix("hf_elmo.modeling_").removesuffix("_elmo")
-        TASKS[_head] = getattr(import_module(f".{_task}", __package__), f"{_task.title().replace('_', '')}Task")
+# By the names of classes, because those of remote code have the same names.
+TASKS: dict[str, type[Task]] = {
+    "ElmoForSequenceClassification": ClassificationTask,
+    "ElmoForTokenClassification": TaggingTask,
+    "ElmoForQuestionAnswering": QuestionAnsweringTask,
+    "ElmoForCoreferenceResolution": CoreferenceTask,
+}
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from transformers import BatchEncoding, EvalPrediction
 
+from ..checkpoints.loading import load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from ..utils.extras import extra_needed
-from .task import Piece, Record, Task, load_head
+from .task import Piece, Record, Task
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, DataCollatorWithPadding
 
-from .. import __version__
-from ..checkpoints.fingerprints import model_fingerprint
+from ..configuration_elmo import VERSION
 from ..modeling_heads_elmo import ElmoInputs, ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
 from ..utils.extras import extra_needed
+from ..utils.fingerprints import model_fingerprint
 from ..utils.text import local_path
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def store_layers(
     features["special_tokens_mask"] = Sequence(Value("int8"))
     if not len(dataset):  # `map` would return it as it is
         return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")
-    parts = __version__, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
+    parts = VERSION, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
     fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model), torch.autocast(model.device.type, enabled=False):

@@ -1,23 +1,16 @@
 """What the tasks have in common: a fine-tuned model that is run over rows, in batches of rows of similar length."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, BatchEncoding
+from transformers import BatchEncoding
 
-import hf_elmo
-
-from ..checkpoints.loading import find_device, locate, no_loading_bar, tokenizer_of
-from ..configuration_elmo import FIRST_VECTOR_ID
-from ..embedding.jobs import cut
-from ..modeling_elmo import ElmoPreTrainedModel
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.spelling import require_tokenizer
+from ..utils.jobs import cut
 
 Record = dict[str, Any]
 
@@ -100,35 +93,6 @@ class Task:
                 for index, result in zip(batch, self.decode(own, inputs, output), strict=True):
                     results[pieces[index].row].append(result)
         return [self.join(*each) for each in zip(rows, results, strict=True)]
-
-
-def load_head(
-    model: ElmoTaskModel | str | os.PathLike,
-    tokenizer: ElmoTokenizer | None,
-    device: str | torch.device | None,
-    head: type = ElmoTaskModel,
-) -> tuple[ElmoTaskModel, ElmoTokenizer]:
-    """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
-    ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
-    has other characters, or another number of words."""
-    if isinstance(model, (str, os.PathLike)):
-        folder = locate(model)
-        kind = getattr(hf_elmo, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
-        with no_loading_bar(folder):
-            model = kind.from_pretrained(folder)
-        device = find_device(device)
-    elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
-        model = model.get_base_model()
-    if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
-        wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
-        raise ValueError(f"{model.name_or_path or 'model'} is an {type(model).__name__}, but must be {wanted}")
-    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
-    require_tokenizer(model.config, tokenizer)
-    words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size
-    if vectors is not None and len(words) + FIRST_VECTOR_ID != vectors:
-        wanted = f"the model vectors of {vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
-        raise ValueError(f"tokenizer has {len(words):,} words, {wanted}: use the tokenizer saved with the model.")
-    return model if device is None else model.to(device), tokenizer
 
 
 def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints.loading import load_head
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer, require_list
 from ..utils.text import open_file, read_lines
-from .task import load_head
 
 
 def read_word_vectors(

@@ -17,10 +17,11 @@ from safetensors.numpy import load_file
 
 import hf_elmo
 from hf_elmo import ElmoTokenizer, cli, embed
-from hf_elmo.checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
-from hf_elmo.embedding import corpus, jobs, store
+from hf_elmo.embedding import corpus, store
 from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
+from hf_elmo.utils import jobs
+from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 from ..factories import small_model, write_lines
 from .conftest import ROWS, close, initial_model, read

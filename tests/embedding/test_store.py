@@ -10,7 +10,7 @@ import torch
 from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed, kernels
-from hf_elmo.embedding import jobs
+from hf_elmo.utils import jobs
 
 from ..factories import whitespace_tokenizer, write_lines
 from ..kills import run_with_kills

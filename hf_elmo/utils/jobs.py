@@ -29,11 +29,11 @@ import torch
 from huggingface_hub.utils import WeakFileLock
 from tqdm.auto import tqdm
 
-from .. import __version__
-from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
+from ..configuration_elmo import VERSION
 from ..kernels import enabled
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..tokenization_elmo import ElmoTokenizer
+from .fingerprints import model_fingerprint, tokenizer_fingerprint
 
 MANIFEST, LOCK, JOB, DRAFT = ".manifest.json", ".lock", ".job.pt", ".partial-"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
@@ -49,7 +49,7 @@ class Job:
 
     def __init__(self, model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, **settings: Any) -> None:
         self.model = model
-        self.about = {"hf_elmo": __version__, "model": model_fingerprint(model)}
+        self.about = {"hf_elmo": VERSION, "model": model_fingerprint(model)}
         self.about["tokenizer"] = tokenizer_fingerprint(tokenizer)
         self.settings = {**self.about, "torch": torch.__version__, "device": model.device.type, **settings}
 
