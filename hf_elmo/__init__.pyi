@@ -27,8 +27,8 @@ from .modeling_question_answering_elmo import ElmoForQuestionAnswering as ElmoFo
 from .modeling_tagging_elmo import ElmoForTokenClassification as ElmoForTokenClassification
 from .pipeline_elmo import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
 from .pretraining.perplexity import perplexity as perplexity
-from .pretraining.perplexity import settle as settle
 from .pretraining.recipe import pretrain as pretrain
+from .pretraining.settled_start import settle as settle
 from .pretraining.vocabulary import Vocabulary as Vocabulary
 from .tasks.classification import classification_metrics as classification_metrics
 from .tasks.coreference import CoreferenceCollator as CoreferenceCollator

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checkpoints.loading import ensure_loaded
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
-from ..pretraining.perplexity import open_language_model, sentence_inputs
 from ..pretraining.vocabulary import Vocabulary
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
@@ -57,12 +57,13 @@ def score(
         TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary, or the vocabulary of another model.
     """
-    model, encoder = open_language_model(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
+    encoder = WordEncoder.of(model, tokenizer)
     sentences = encoder.tokenizer.split_into_words(sentences, pretokenized)
     scores: list[SentenceScore | None] = [None] * len(sentences)
     with evaluation_mode(model):
         for batch in batches([len(words) + 2 for words in sentences], words_per_batch):
-            nll, _ = model.word_nll(**sentence_inputs(encoder, [sentences[index] for index in batch], model.device))
+            nll, _ = model.word_nll(**encoder.sentences([sentences[index] for index in batch], model.device))
             for index, rows in zip(batch, nll.double().cpu().numpy(), strict=True):
                 words = sentences[index]
                 forward, backward = np.full((2, len(words) + 2), np.nan)
@@ -116,7 +117,8 @@ def substitutes(
     Raises:
         TypeError, ValueError: as for [`score`]; or the word is not in the sentence.
     """
-    model, encoder = open_language_model(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
+    encoder = WordEncoder.of(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
     positions = positions_of(words, word)
     with evaluation_mode(model):
@@ -155,7 +157,8 @@ def next_words(
         words of the vocabulary and their log-probabilities (nats), the most probable first. The log-probabilities are
         those that [`score`] gives to a word after this text, or before it.
     """
-    model, encoder = open_language_model(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
+    encoder = WordEncoder.of(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         forward, backward = _last_layer(model, encoder, words)
@@ -174,7 +177,7 @@ def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
 
 def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> tuple[Tensor, Tensor]:
     """The last layer of one sentence, with its boundaries: forward and backward outputs, each `[words + 2, P]`."""
-    inputs = sentence_inputs(encoder, [words], model.device)
+    inputs = encoder.sentences([words], model.device)
     return model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0].chunk(2, dim=1)
 
 

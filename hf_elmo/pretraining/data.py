@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
+from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.fingerprints import tokenizer_fingerprint
 from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
@@ -283,6 +284,13 @@ class WordEncoder:
         boundaries = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
         self._labels = {**self.vocabulary._ids, **boundaries, PADDING: -100}
 
+    @classmethod
+    def of(cls, model: ElmoForPreTraining, tokenizer: ElmoTokenizer) -> "WordEncoder":
+        """The encoder for a model; ValueError if the tokenizer has no vocabulary, or that of another model."""
+        encoder = cls(tokenizer)
+        encoder.vocabulary.require_rows(model.config.vocab_size)
+        return encoder
+
     def characters(self, rows: Sequence[Sequence[Token]]) -> Tensor:
         """The character ids of rows of tokens, padded to the longest row: `[rows, words, characters]`."""
         return torch.from_numpy(self.speller.characters(_padded(rows))).unflatten(0, (len(rows), -1))
@@ -291,6 +299,14 @@ class WordEncoder:
         """The row of each token in the vocabulary, -100 for padding: `[rows, words]`."""
         labels = map(self._labels.get, _padded(rows), repeat(self.vocabulary.unk_id))
         return torch.from_numpy(np.fromiter(labels, np.int64)).view(len(rows), -1)
+
+    def sentences(self, sentences: Sequence[Words], device: torch.device) -> dict[str, Tensor]:
+        """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
+        rows = [[BEGIN, *words, END] for words in sentences]
+        word_ids = self.labels(rows)
+        mask = (word_ids >= 0).long()
+        batch = {"input_ids": self.characters(rows), "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
+        return {key: tensor.to(device) for key, tensor in batch.items()}
 
     def batch(self, rows: Iterable[Streams], masked: bool = True) -> dict[str, Tensor]:
         """The model's arguments from the streams of each row, if `masked` with an `attention_mask`."""

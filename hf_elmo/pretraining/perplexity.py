@@ -1,5 +1,4 @@
-"""The perplexity of a text by the two language models (Peters et al. 2018, section 4), and an initial state other than
-zero, for models that predict the first words after zero state badly."""
+"""The perplexity of a text by the two language models (Peters et al. 2018, section 4)."""
 
 import itertools
 import math
@@ -10,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.utils.logging import tqdm
 
 from ..checkpoints.loading import ensure_loaded
-from ..modeling_elmo import ElmoPreTrainedModel
-from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
+from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.spelling import BEGIN, END
 from ..utils.text import Words
 from .data import WordEncoder, carried_windows
 from .texts import DatasetTexts, TextFiles, open_texts
@@ -102,7 +99,8 @@ def perplexity(
         TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or that of another model, or there is no text.
     """
-    model, encoder = open_language_model(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
+    encoder = WordEncoder.of(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
     source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column, encoding=encoding)
     if stateful:
@@ -114,18 +112,6 @@ def perplexity(
         inputs = sentence_batches(model, encoder, source.sentences(), words_per_batch)
     with evaluation_mode(model):
         return Perplexity.of(nll_totals(model, encoder.vocabulary, inputs, stateful))
-
-
-def open_language_model(
-    model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
-) -> tuple[ElmoForPreTraining, WordEncoder]:
-    """A language model, loaded if a name or folder is given, and the encoder of its vocabulary."""
-    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
-    if not hasattr(model, "word_nll"):
-        raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
-    encoder = WordEncoder(tokenizer)
-    encoder.vocabulary.require_rows(model.config.vocab_size)
-    return model, encoder
 
 
 @torch.no_grad()
@@ -154,64 +140,4 @@ def sentence_batches(
     """Sentences, each from zero state, in batches of sentences of similar length."""
     while pool := list(itertools.islice(sentences, SORTED_TOGETHER)):
         for batch in batches([len(words) + 2 for words in pool], words_per_batch):
-            yield sentence_inputs(encoder, [pool[index] for index in batch], model.device)
-
-
-def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:
-    """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
-    rows = [[BEGIN, *words, END] for words in sentences]
-    word_ids = encoder.labels(rows)
-    mask = (word_ids >= 0).long()
-    batch = {"input_ids": encoder.characters(rows), "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
-    return {key: tensor.to(device) for key, tensor in batch.items()}
-
-
-@torch.no_grad()
-def settle(
-    model: ElmoPreTrainedModel,
-    texts: Sequence[str | Sequence[str]],
-    *,
-    tokenizer: ElmoTokenizer | None = None,
-    batch_size: int = 32,
-    pretokenized: bool = False,
-) -> None:
-    """Makes a model start every sentence from the mean of the states after `texts`, instead of zeros. This start is
-    fixed, so a sentence still gets the same vectors whatever was read before, alone or in a batch. The start is saved
-    with the weights (`config.settled_start`); `from_pretrained(folder, settled_start=False)` leaves it out.
-
-    This helps a biLM that was trained like bilm-tf's, which carries the state from sentence to sentence and starts from
-    zeros only once: such a biLM predicts the first words after zeros badly. A biLM that was trained with
-    `reset_state=True`, like the model that ships with hf_elmo, has learned to start from zeros.
-
-    Args:
-        model: any model with a biLM; it is changed in place.
-        texts: sentences like those that the model will read; a few suffice. Each is a text, which the tokenizer splits,
-            or a list of words. They are read in `batch_size` rows, and each row carries its state from text to text.
-            If there are more texts than rows, the mean leaves out the states after the first text of each row.
-        tokenizer: by default the tokenizer in the model's folder.
-        batch_size: number of rows.
-        pretokenized: the texts are tokenized already: whitespace separates their words.
-
-    Raises:
-        ValueError: there is no text with a word in it, or `texts` is one string.
-    """
-    model, tokenizer = ensure_loaded(model, tokenizer)
-    sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
-    if not sentences:
-        raise ValueError("texts has no words: give at least one sentence.")
-    elmo, batch_size = model.base_model, min(batch_size, len(sentences))
-    bias, texts_read = elmo.bilm.layers[0].lstm.bias, 0
-    with evaluation_mode(model):
-        before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, bias)))
-        sums = [part[:, :, 0].double() for part in before]
-        for first in tqdm(range(0, len(sentences), batch_size), desc="Settling", leave=False):
-            batch = sentences[first : first + batch_size]
-            inputs = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)
-            before = tuple(part[:, :, : len(batch)] for part in before)
-            before = elmo(inputs["input_ids"], inputs["attention_mask"], state=before, use_cache=True).state
-            if first or len(sentences) == batch_size:
-                sums = [total + part.double().sum(2) for total, part in zip(sums, before, strict=True)]
-                texts_read += len(batch)
-    for name, total in zip(("initial_hidden", "initial_cell"), sums, strict=True):
-        setattr(elmo.bilm, name, nn.Parameter((total / texts_read).to(elmo.dtype), bias.requires_grad))
-    model.config.settled_start = True
+            yield encoder.sentences([pool[index] for index in batch], model.device)
