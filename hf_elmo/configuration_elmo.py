@@ -239,39 +239,45 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Raises ValueError for fields that contradict each other, or that are out of their range."""
-        mixed = self.layer_weights
-        mixes = self.num_scalar_mixes
+
+        def error(field: str, rule: str) -> ValueError:
+            return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
+
+        for field, value in TOKEN_IDS.items():
+            if getattr(self, field) != value:
+                raise error(field, f"must be {value}")
+        for field in POSITIVE:
+            value = getattr(self, field)
+            if value is not None and value <= 0:
+                raise error(field, "must be more than 0")
+        if self.hidden_size % 2:
+            raise error("hidden_size", "must be even: each direction has half of it")
+        if self.char_vocab_size <= WORD_PADDING_ID:
+            raise error("char_vocab_size", f"must be more than {WORD_PADDING_ID}")
+        if any(width > self.max_word_length for width, _ in self.char_filters):
+            raise error("char_filters", "has a width of more than max_word_length")
+        encoded = self.num_filters + (self.word_embedding_size or 0)
+        if not self.char_projection and encoded != self.projection_size:
+            raise error("char_projection", f"words have {encoded} numbers before it, not {self.projection_size}")
+        if not self.cell_projection and self.cell_size != self.projection_size:
+            raise error("cell_projection", f"cell_size is {self.cell_size}, not {self.projection_size}")
+        if (self.word_vocab_size is None) != (self.word_embedding_size is None):
+            raise error("word_embedding_size", "must be given together with word_vocab_size")
+        mix = self.layer_weights
         layers = self.num_hidden_layers + 1
-        half = self.projection_size
-        vectors = self.word_vectors_vocab_size
-        encoded = self.num_filters
-        encoded += self.word_embedding_size or 0
-        is_wide = any(width > self.max_word_length for width, _ in self.char_filters)
-        lacks_projection = not self.char_projection and encoded != half
-        other_cells = not self.cell_projection and self.cell_size != half
-        lacks_one = (self.word_vocab_size is None) != (self.word_embedding_size is None)
-        is_no_mix = mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed))
-        esim_of_one = self.encoder_type == "esim" and not self.classifier_text_pairs
-        no_final_state = self.classifier_pooling == "last" and self.encoder_type is None and vectors is not None
-        wrong = {
-            "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
-            "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
-            "char_filters": (is_wide, "has a width of more than max_word_length"),
-            "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
-            "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
-            "word_embedding_size": (lacks_one, "must be given together with word_vocab_size"),
-            "layer_weights": (is_no_mix, f"must be the index of one of {layers} layers, or weights for all, not all 0"),
-            "num_scalar_mixes": (mixes < 1 or (mixed and mixes > 1), "must be at least 1, and 1 with layer_weights"),
-            "elmo_at_output": (self.scalar_mix_alignment and self.elmo_at_output, "scalar_mix_alignment is set"),
-            "use_elmo": (not self.use_elmo and vectors is None, "no word_vectors_vocab_size is set"),
-            "encoder_type": (esim_of_one, "this encoder reads pairs: set classifier_text_pairs=True"),
-            "classifier_pooling": (no_final_state, "word vectors have no final state: set encoder_type"),
-            **{field: (getattr(self, field) != value, f"must be {value}") for field, value in TOKEN_IDS.items()},
-            **{f: ((value := getattr(self, f)) is not None and value <= 0, "must be more than 0") for f in POSITIVE},
-        }
-        for field, (is_wrong, rule) in wrong.items():
-            if is_wrong:
-                raise ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
+        if mix is not None and (isinstance(mix, int) or len(mix) != layers or not any(mix)):
+            raise error("layer_weights", f"must be the index of one of {layers} layers, or weights for all, not all 0")
+        if self.num_scalar_mixes < 1 or (mix and self.num_scalar_mixes > 1):
+            raise error("num_scalar_mixes", "must be at least 1, and 1 with layer_weights")
+        if self.elmo_at_output and self.scalar_mix_alignment:
+            raise error("elmo_at_output", "scalar_mix_alignment is set")
+        if not self.use_elmo and self.word_vectors_vocab_size is None:
+            raise error("use_elmo", "no word_vectors_vocab_size is set")
+        if self.encoder_type == "esim" and not self.classifier_text_pairs:
+            raise error("encoder_type", "this encoder reads pairs: set classifier_text_pairs=True")
+        has_vectors = self.word_vectors_vocab_size is not None
+        if self.classifier_pooling == "last" and self.encoder_type is None and has_vectors:
+            raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
