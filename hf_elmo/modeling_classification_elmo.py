@@ -179,8 +179,16 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             ValueError: as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
+        inputs = ElmoInputs(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            state=state,
+            special_tokens_mask=special_tokens_mask,
+            word_vector_ids=word_vector_ids,
+            bilm_layers=bilm_layers,
+            output_hidden_states=output_hidden_states,
+        )
         words, hidden_states = self.read_words(inputs)
         logits = self.classifier(words)
         loss = None

@@ -108,9 +108,9 @@ class ElmoSpanVectors(nn.Module):
     def forward(self, document: _Document, first: Tensor, last: Tensor) -> Tensor:
         """The first and the last words, each `[spans]`, to `[spans, size]`."""
         words = first[:, None] + torch.arange(self.width.num_embeddings, device=first.device)
-        inside = words <= last[:, None]
+        in_span = words <= last[:, None]
         words = torch.minimum(words, last[:, None])
-        weights = masked_softmax(document.attention[words], inside).to(document.vectors.dtype)
+        weights = masked_softmax(document.attention[words], in_span).to(document.vectors.dtype)
         head = embedding_bag(words, document.vectors, per_sample_weights=weights, mode="sum")
         width = self.dropout(self.width(last - first))
         return torch.cat((document.encoded[first], document.encoded[last], head, width.to(head.dtype)), dim=1)
@@ -279,9 +279,9 @@ class ElmoCoreferenceHead(ElmoHead):
         count = max(1, int(self.config.coreference_spans_per_word * words))
         starts = torch.arange(words, device=device)[:, None]
         ends = starts + torch.arange(self.config.coreference_max_width, device=device)
-        inside = ends < torch.searchsorted(document.sentences, document.sentences, right=True)[:, None]
-        first = starts.expand_as(ends)[inside]
-        last = ends[inside]
+        in_sentence = ends < torch.searchsorted(document.sentences, document.sentences, right=True)[:, None]
+        first = starts.expand_as(ends)[in_sentence]
+        last = ends[in_sentence]
         candidates = torch.arange(len(first), device=device).split(CANDIDATES)
         enabled = torch.is_autocast_enabled(device.type)
         # Until PyTorch 2.10, weights that autocast casts under `no_grad` stay in its cache, and get no gradient later.
@@ -351,8 +351,16 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
+        inputs = ElmoInputs(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            state=state,
+            special_tokens_mask=special_tokens_mask,
+            word_vector_ids=word_vector_ids,
+            bilm_layers=bilm_layers,
+            output_hidden_states=output_hidden_states,
+        )
         sentences, hidden_states = self.read_words(inputs)
         boundaries, numbers = _sentence_numbers(inputs)
         is_word = inputs.mask & ~boundaries

@@ -125,7 +125,7 @@ class Packing:
     """The tokens of a batch `[batch, positions]`, packed: the first tokens of all rows, the longest row first, then the
     second tokens, and so on, as in `torch.nn.utils.rnn.PackedSequence`."""
 
-    positions: Tensor  # [packed], the index of each packed token in the flattened batch
+    indices: Tensor  # [packed], the index of each packed token in the flattened batch
     reverse: Tensor  # [packed]; `packed[reverse]` has each row's tokens in the reading order of the backward direction
     batch_sizes: list[int]  # for each step (first tokens, second tokens, ...), the number of rows with a token there
     rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
@@ -145,17 +145,17 @@ class Packing:
         rows = rows[lengths[rows] > 0]
         in_order = torch.equal(rows, torch.arange(len(mask), device="cpu"))
         lengths = lengths[rows]
-        inside = torch.arange(max(lengths.tolist(), default=0), device="cpu")[:, None] < lengths  # [steps, rows]
-        step, row = inside.nonzero(as_tuple=True)
-        batch_sizes = inside.sum(1)
+        has_token = torch.arange(max(lengths.tolist(), default=0), device="cpu")[:, None] < lengths  # [steps, rows]
+        step, row = has_token.nonzero(as_tuple=True)
+        batch_sizes = has_token.sum(1)
         first = batch_sizes.cumsum(0) - batch_sizes  # the index of each step's first token
         # A copy to a GPU waits for the GPU, so there is one for all indices.
-        indices = rows, row, step, first[lengths[row] - 1 - step] + row
-        rows, row, step, reverse = torch.cat(indices).to(mask.device).split([len(index) for index in indices])
+        parts = rows, row, step, first[lengths[row] - 1 - step] + row
+        rows, row, step, reverse = torch.cat(parts).to(mask.device).split([len(part) for part in parts])
         # [rows, positions]: the indices of each row's tokens in the flattened batch, then the indices of padding.
-        places = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
-        positions = places[row, step] % math.prod(shape)
-        return cls(positions, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
+        left_aligned = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
+        indices = left_aligned[row, step] % math.prod(shape)
+        return cls(indices, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
 
     def join(self, directions: Tensor) -> Tensor:
         """Concatenates both directions `[2, packed, P]`, each in its reading order, to `[packed, 2P]` in text order."""
@@ -164,13 +164,13 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """`[batch, positions, ...]` to `[packed, ...]`."""
-        return padded.flatten(0, 1)[self.positions]
+        return padded.flatten(0, 1)[self.indices]
 
     @torch.compiler.disable  # otherwise compiled again for each `shape`
     def pad(self, packed: Tensor) -> Tensor:
         """`[packed, size]` to `[batch, positions, size]`, zeros at padding."""
         padded = packed.new_zeros(math.prod(self.shape), packed.shape[1])
-        return padded.index_copy_(0, self.positions, packed).view(*self.shape, packed.shape[1])
+        return padded.index_copy_(0, self.indices, packed).view(*self.shape, packed.shape[1])
 
 
 class LstmWeights(NamedTuple):
@@ -592,12 +592,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
         if any("bilm.initial_" in key for key in loading_info.missing_keys):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
         self._freeze(self.config.freeze_bilm and not self._trains_bilm)  # loading has replaced the parameters
-        trained = self.num_parameters(only_trainable=True)
-        if loading_info.missing_keys and self.base_model is not self and trained < self.num_parameters() / 2:
-            logger.warning_once(
-                f"Only {trained:,} of {self.num_parameters():,} parameters are trained: a new head on a frozen biLM. "
-                "Such a head needs a learning rate of about 1e-3; the default of TrainingArguments, 5e-5, is too low."
-            )
 
     def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded

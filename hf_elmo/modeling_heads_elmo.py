@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import initialization as init
+from transformers.utils import logging
 
 from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, UNKNOWN_ID, ElmoConfig
 from .modeling_elmo import (
@@ -20,6 +23,10 @@ from .modeling_elmo import (
     padding_mask,
     sentence_boundaries,
 )
+
+logger = logging.get_logger(f"transformers.{__name__}")
+
+LOW_RATE = 2e-4
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -231,6 +238,21 @@ class ElmoHead(nn.Module):
         return vectors if self.encoder is None else self.encoder(vectors, mask, output_mix)
 
 
+def warn_of_low_rate(parameter: nn.Parameter) -> None:
+    """At the first step of an optimizer of `parameter`, of a new head on a frozen biLM, logs a warning if its learning
+    rate is too low for such a head, as the default of TrainingArguments is."""
+
+    def check(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for group in optimizer.param_groups:
+            if any(own is parameter for own in group["params"]):
+                hook.remove()
+                rate = group.get("initial_lr", group["lr"])  # that from which a schedule begins
+                if rate <= LOW_RATE:
+                    logger.warning(f"The learning rate is {rate}: a new head on a frozen biLM needs about 1e-3.")
+
+    hook = register_optimizer_step_pre_hook(check)
+
+
 class ElmoTaskModel(ElmoPreTrainedModel):
     """The base class of all models with a head: an [`ElmoModel`] `elmo` (if `config.use_elmo` is set), and an
     [`ElmoHead`] by the name that `head_name` says. [`ElmoInputs`] lists what all of them read.
@@ -253,6 +275,12 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             self.elmo = ElmoModel(config)
         else:  # the checkpoint of a biLM has weights that this model lacks
             self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head|scalar_mix)\."]
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        if loading_info.missing_keys and self.config.use_elmo and self.config.freeze_bilm:
+            *_, parameter = self.head.parameters()
+            warn_of_low_rate(parameter)
 
     @property
     def head(self) -> ElmoHead:

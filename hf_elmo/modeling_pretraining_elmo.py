@@ -59,8 +59,8 @@ def sample_words(
         words = (torch.exp(uniform * math.log(vocab_size + 1)).long() - 1).clamp_(0, vocab_size - 1)
         first.scatter_reduce_(0, words, torch.arange(draws, draws + drawn, device=device), "amin")
         draws += drawn
-        places, ids = first.topk(num_sampled, largest=False)
-        last = int(places[-1])
+        draw, ids = first.topk(num_sampled, largest=False)
+        last = int(draw[-1])
         if last < draws:
             return SampledWords(ids, last + 1, vocab_size)
         drawn = draws  # doubles the number of draws

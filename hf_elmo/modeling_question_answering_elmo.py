@@ -194,27 +194,35 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
-        text = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*text, word_vector_ids, bilm_layers, output_hidden_states)
+        inputs = ElmoInputs(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            state=state,
+            special_tokens_mask=special_tokens_mask,
+            word_vector_ids=word_vector_ids,
+            bilm_layers=bilm_layers,
+            output_hidden_states=output_hidden_states,
+        )
         words, hidden_states = self.read_words(inputs)
         start, end, no_answer = self.qa_outputs(words)
         passage = words[1]
         mask = inputs.mask
         unpadded = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-        places = scatter(passage.is_word[mask], unpadded)  # of the passage's words, with padding moved to the right
-        start, end = (_place(scores[passage.mask], places, no_answer) for scores in (start, end))
+        in_passage = scatter(passage.is_word[mask], unpadded)  # with padding moved to the right
+        start, end = (_at_words(scores[passage.mask], in_passage, no_answer) for scores in (start, end))
         loss = None
         if start_positions is not None and end_positions is not None:
-            starts, ends = (positions.view(-1).to(places.device) for positions in (start_positions, end_positions))
-            loss = self._nll(start, end, places, starts, ends) / count_labels(starts, num_items_in_batch)
+            starts, ends = (positions.view(-1).to(in_passage.device) for positions in (start_positions, end_positions))
+            loss = self._nll(start, end, in_passage, starts, ends) / count_labels(starts, num_items_in_batch)
             loss = self.regularize(loss, starts, num_items_in_batch)
         return QuestionAnsweringModelOutput(loss, start, end, hidden_states)
 
-    def _nll(self, start: Tensor, end: Tensor, places: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    def _nll(self, start: Tensor, end: Tensor, in_passage: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         """The negative log-probability of the answers, summed over the rows that have a label."""
         labeled = starts != IGNORE_INDEX
         starts, ends = (positions.masked_fill(~labeled, 0)[:, None] for positions in (starts, ends))
-        possible = (places.gather(1, starts) & places.gather(1, ends))[:, 0]
+        possible = (in_passage.gather(1, starts) & in_passage.gather(1, ends))[:, 0]
         start, end = (scores.to(torch.promote_types(scores.dtype, torch.float32)) for scores in (start, end))
         total = start[:, 1:].logsumexp(1) + end[:, 1:].logsumexp(1)  # of the passage: position 0 is that of no answer
         if self.config.allow_no_answer:
@@ -234,8 +242,8 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             super()._init_weights(module)
 
 
-def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:
-    """Puts the scores of all passage words, row after row, at `places`, and `no_answer / 2` at position 0."""
+def _at_words(scores: Tensor, in_passage: Tensor, no_answer: Tensor | None) -> Tensor:
+    """Puts the scores of all passage words where `in_passage` is true, and `no_answer / 2` at position 0."""
     lowest = torch.finfo(scores.dtype).min
-    logits = scores.new_full(places.shape, lowest).masked_scatter(places, scores)
+    logits = scores.new_full(in_passage.shape, lowest).masked_scatter(in_passage, scores)
     return logits if no_answer is None else torch.cat((no_answer[:, None] / 2, logits[:, 1:]), dim=1)

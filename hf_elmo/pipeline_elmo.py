@@ -33,11 +33,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         scores = outputs["logits"].to(words.device)
         tags = scores.argmax(2)
         if crf is not None:
-            scores, inside = align_left(scores, words)
-            probabilities = crf(scores, inside, marginals=True)[inside]
+            scores, mask = align_left(scores, words)
+            probabilities = crf(scores, mask, marginals=True)[mask]
             # The pipeline applies a softmax, which turns the logarithms of probabilities back into probabilities.
             outputs["logits"] = scatter(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
-            tags = scatter(crf(scores, inside)[inside], words)
+            tags = scatter(crf(scores, mask)[mask], words)
         # This mask reaches `gather_pre_entities` unchanged. The tags may differ from the most probable labels.
         outputs["special_tokens_mask"] = tags.masked_fill(~words, IGNORE_INDEX)
         return outputs

@@ -366,5 +366,5 @@ def _packing_of(lengths: list[int], device: torch.device) -> Packing:
 
 def _row_by_row(packing: Packing) -> Tensor:
     """`[2, packed]`: for each word, row after row, its place in the order in which each direction reads the words."""
-    order = packing.positions.argsort()
+    order = packing.indices.argsort()
     return torch.stack((order, packing.reverse[order]))

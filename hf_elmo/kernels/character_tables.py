@@ -47,8 +47,8 @@ class Blocks:
 
     def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
         """For each block, the address of its part of `tensors`: the convolutions' float32 weights, or their biases."""
-        places = [tensors[of].data_ptr() + start * tensors[of].stride(0) * 4 for of, start in self.starts]
-        return np.array(places, dtype=np.uintp)
+        addresses = [tensors[of].data_ptr() + start * tensors[of].stride(0) * 4 for of, start in self.starts]
+        return np.array(addresses, dtype=np.uintp)
 
 
 class CharacterTables:
@@ -58,7 +58,7 @@ class CharacterTables:
     def __init__(self, embedding: Tensor, convolutions: Sequence[tuple[Tensor, Tensor]]) -> None:
         self.blocks, self.vocabulary = Blocks(weight.shape for weight, _ in convolutions), len(embedding)
         sizes = self.vocabulary * self.blocks.widths * LANES
-        self.places = np.cumsum([0, *sizes[:-1]])
+        self.offsets = np.cumsum([0, *sizes[:-1]])
         tables, characters = [], embedding.double()
         for weight, bias in convolutions:
             missing, width = -len(weight) % LANES, weight.shape[2]
@@ -74,7 +74,7 @@ class CharacterTables:
         """As [`run`], in float32 and without gradients; `words` are uint16, each less than the vocabulary, and
         `lengths` int64. The maximum is NaN if a window is NaN."""
         maxima = torch.empty(len(words), self.blocks.filters, dtype=torch.float32, device="cpu")
-        tables = {"tables": self.tables, "places": self.places, "finite": self.are_finite}
+        tables = {"tables": self.tables, "offsets": self.offsets, "finite": self.are_finite}
         native.run("characters_maxima", **self.blocks.fields(words, lengths, self.vocabulary), **tables, maxima=maxima)
         return maxima
 

@@ -74,7 +74,7 @@ STRUCTS = {
     "characters": _struct(
         "n characters vocabulary filters blocks finite size scratch_numbers threads",
         uint16="words windows",
-        int64="lengths firsts counts widths places",
+        int64="lengths firsts counts widths offsets",
         float32="tables embedding maxima grads grad_embeddings scratch",
         uint64="weights biases grad_weights grad_biases",
     ),

@@ -89,7 +89,7 @@ class WordVectors:
         size = size if weights.projection is None else len(weights.projection[0])
         self.capacity = max(1, BYTES // (key + size * dtype.itemsize))
         self.vectors = torch.empty(self.capacity, size, dtype=dtype, device="cpu")  # takes memory as it is filled
-        self.places: dict[bytes, int] = {}
+        self.row_of: dict[bytes, int] = {}
         self.lock = threading.Lock()
 
     def of(self, words: np.ndarray) -> Tensor:
@@ -118,22 +118,22 @@ class WordVectors:
         if own is not None:
             spelled = np.concatenate((own.view(torch.uint8).numpy(), spelled), axis=1)
         keys = spelled.view(f"S{spelled.shape[1]}").ravel().tolist()
-        new = {key: row for row, key in enumerate(keys) if key not in self.places}
-        if len(self.places) + len(new) > self.capacity:
-            self.places.clear()
+        new = {key: row for row, key in enumerate(keys) if key not in self.row_of}
+        if len(self.row_of) + len(new) > self.capacity:
+            self.row_of.clear()
             new = {key: row for row, key in enumerate(keys)}
         if new:
-            begin, rows = len(self.places), list(new.values())
+            begin, rows = len(self.row_of), list(new.values())
             vectors = self.vectors[begin : begin + len(new)]
             self._compute(words[rows], own if own is None else own[rows], vectors)
-            self.places.update(zip(new, range(begin, begin + len(new)), strict=True))
-        rows = torch.tensor([self.places[key] for key in keys], dtype=torch.int64, device="cpu")
+            self.row_of.update(zip(new, range(begin, begin + len(new)), strict=True))
+        rows = torch.tensor([self.row_of[key] for key in keys], dtype=torch.int64, device="cpu")
         return self.vectors.index_select(0, rows)
 
     def _compute(self, words: np.ndarray, own: Tensor | None, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""
-        inside = words[:, ::-1] != PADDING
-        lengths = np.where(inside.any(1), words.shape[1] - inside.argmax(1), 0)
+        is_character = words[:, ::-1] != PADDING
+        lengths = np.where(is_character.any(1), words.shape[1] - is_character.argmax(1), 0)
         at_once = WORDS_AT_ONCE[vectors.dtype]
         for start in range(0, len(words), at_once):
             part = slice(start, start + at_once)

@@ -177,7 +177,7 @@ def test_words_with_vectors_of_their_own(ran: list) -> None:
 
 def known() -> int:
     """The number of words whose vectors are cached."""
-    return sum(len(value.places) for value in cached_values() if isinstance(value, WordVectors))
+    return sum(len(value.row_of) for value in cached_values() if isinstance(value, WordVectors))
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ INLINE void block_maxima(const struct characters *work, i64 block, const lanes *
 
 static void maxima_of_block(const void *data, i64 block, i64 thread) {
   const struct characters *x = data;
-  const lanes *table = (const lanes *)(x->tables + x->places[block]);
+  const lanes *table = (const lanes *)(x->tables + x->offsets[block]);
   (void)thread;
   if (!x->finite) /* rare */
     block_maxima(x, block, table, x->maxima, NULL, 0, 0, x->widths[block]);

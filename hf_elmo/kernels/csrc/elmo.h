@@ -74,7 +74,7 @@ struct characters {
   uint16_t *windows; /* [n][filters] */
   const i64 *lengths; /* of each word, without padding */
   const i64 *firsts, *counts, *widths; /* of each block: its first filter, number of filters, width */
-  const i64 *places;   /* where each block's table begins */
+  const i64 *offsets;  /* where each block's table begins */
   const float *tables; /* [vocabulary][width][LANES], one block after the other */
   const float *embedding; /* [vocabulary][size]; tables are computed from it and from weights and biases */
   float *maxima; /* [n][filters] */
