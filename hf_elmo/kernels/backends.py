@@ -26,18 +26,11 @@ INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 
 
 class Backend(NamedTuple):
-    """One way to compute an operation.
+    """One way to compute an operation. The functions take the operation's arguments, plain tensors on the CPU."""
 
-    Args:
-        name: the name in `HF_ELMO_KERNELS` and in [`use`].
-        why_not: called with the operation's arguments, which are plain tensors on the CPU. Returns `None` if `run`
-            supports them and is expected to be the fastest way, otherwise the reason for not using `run`.
-        run: called with the operation's arguments. Returns what plain PyTorch would return.
-    """
-
-    name: str
-    why_not: Callable[..., str | None]
-    run: Callable[..., Any]
+    name: str  # in `HF_ELMO_KERNELS` and in [`use`]
+    why_not: Callable[..., str | None]  # `None` if `run` supports the arguments and is expected to be the fastest way
+    run: Callable[..., Any]  # returns what plain PyTorch would return
 
 
 # "lstm": the directions of one LSTM layer over packed words, as in `modeling_elmo.bilstm_layer`.
@@ -70,7 +63,7 @@ def connect(interface: int) -> ModuleType | None:
 
 
 def find(operation: str, first: Any, *others: Tensor) -> Callable[[], Any] | None:
-    """What `modeling_elmo.find_backend` returns. The first argument is an `LstmCall` or an `ElmoCharacterEncoder`.
+    """What `modeling_elmo.find_backend` returns, of an `LstmCall` or an `ElmoCharacterEncoder` and its arguments.
     Raises ValueError if shapes of the call do not agree, or as [`choose`]."""
     if operation == "lstm":
         require_shapes(first)

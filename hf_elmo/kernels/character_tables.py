@@ -113,19 +113,9 @@ def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
 
 
 def run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
-    """Each filter's maximum over a word's windows, before the activation, with gradients.
-
-    Args:
-        weights: only their embedding and their convolutions are used.
-        words: `[n, characters]` integers.
-        lengths: `[n]`, the position after each word's last character that is not padding.
-
-    Returns:
-        `[n, filters]` in the type that the convolutions would give.
-
-    Raises:
-        IndexError: a character is outside of the vocabulary.
-    """
+    """Each filter's maximum `[n, filters]` over a word's windows, before the activation, with gradients, in the type
+    that the convolutions would give. `words` are `[n, characters]` integers; `lengths [n]` are the positions after each
+    word's last character that is not padding. IndexError if a character is outside of the vocabulary."""
     vocabulary = len(weights.embedding)
     require_below(vocabulary, "a character id", words.numpy())
     used = torch.bincount(words.flatten(), minlength=vocabulary) > 0  # only these characters get tables

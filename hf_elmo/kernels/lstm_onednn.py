@@ -5,9 +5,8 @@ small batch of rows by the same weight at each step, the conversion can take as 
 
 "onednn-training" is one autograd function for each layer and direction, with a loop over the steps and another one
 backward. What does not depend on the previous step is a product of all words: the gradients of weights after the loop
-and, without packed weights, the input half of the gates before it. Gates are in the order i, f, g, o, before their
-activation. Cells are stored before their clip, because the next step and the gradient of the clip are both computed
-from the unclipped value.
+and, without packed weights, the input half of the gates before it. Gates are stored before their activation, and cells
+before their clip, because the next step and the gradient of the clip are both computed from the unclipped value.
 """
 
 import math
@@ -207,13 +206,8 @@ def forward_cell(
 def backward_cell(
     gates: Tensor, before: Tensor, before_clip: float | None, cell_clip: float | None, cells: Tensor, *grads: Tensor
 ) -> None:
-    """The gradient of [`forward_cell`], from the same tensors.
-
-    Args:
-        grads: three: `[B, C]`, the gradient of `hidden`, in the type of `gates`; `[B, C]`, the gradient of the clipped
-            `cells` that comes from later steps, overwritten by the gradient of the clipped `before`; and `[B, 4C]`,
-            written, the gradient of `gates`, in their type.
-    """
+    """The gradient of [`forward_cell`], from the same tensors and `grads`: of `hidden`, in the type of `gates`; of the
+    clipped `cells` from later steps, overwritten by that of the clipped `before`; and of `gates`, which is written."""
     of = dict(zip(("hidden", "grad_cell", "grad_gates"), grads, strict=True))
     _run("backward", before_clip, cell_clip, gates=gates, before=before, cells=cells, **of)
 

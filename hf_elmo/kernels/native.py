@@ -2,11 +2,10 @@
 
 A wheel for a platform holds a library for each instruction set of that platform (`setup.py`), and the best library that
 the processor supports is loaded. Otherwise, or if `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`),
-the sources in `csrc/` are compiled to a library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the
-flags and the processor, so that it is found where there is no compiler, and by a hash of its content, so that a damaged
-library is compiled again. Each process compiles in a private folder and then renames the library, so that several
-processes can compile at once. If this folder cannot be used, each process compiles a library for itself. If there is no
-library, PyTorch does the work, and one warning says why.
+the sources in `csrc/` are compiled in a private folder, and the library moves to `HF_HOME/hf_elmo/kernels`. Its name
+has a hash of the sources, the flags and the processor, so that it is found where there is no compiler, and a hash of
+its content, so that a damaged library is compiled again. If that folder cannot be used, each process compiles for
+itself. If there is no library, PyTorch does the work, and one warning says why.
 """
 
 import ctypes
@@ -86,16 +85,9 @@ PRODUCT_COLUMNS = 64
 
 
 def run(function: str, **values: Any) -> int:
-    """Calls a C function, and returns its result.
-
-    Args:
-        function: the name, whose first word is the name of the struct that the function takes.
-        values: the fields of the struct: numbers, bounds (`None` for no bound) and contiguous arrays, each a tensor, a
-            NumPy array, a list of tensors (for an array of their addresses) or `None`.
-
-    Raises:
-        TypeError: an array is not contiguous, or its numbers are not of the type that the function reads.
-    """
+    """Calls a C function, whose name begins with that of the struct that it takes, and returns its result. `values` are
+    the fields of the struct: numbers, bounds (`None` for no bound) and arrays, each a tensor, a NumPy array, a list of
+    tensors (for an array of their addresses) or `None`. TypeError if an array is not contiguous or of another type."""
     (struct, types), own = STRUCTS[function.partition("_")[0]], "bfloat16" if "bf16" in function else "float32"
     arguments, kept = [], []
     for name, kind in struct._fields_:
@@ -190,11 +182,7 @@ def cache_folder() -> Path:
 
 
 def compiler() -> list[str]:
-    """The command of the C compiler: `CC` of the environment, else cc, gcc or clang.
-
-    Raises:
-        FileNotFoundError: no compiler was found.
-    """
+    """The command of the C compiler: `CC` of the environment, else cc, gcc or clang; FileNotFoundError without one."""
     named = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
     if not named:
         raise FileNotFoundError("there is no C compiler (cc, gcc or clang); install one, or name one in CC")

@@ -1,13 +1,11 @@
 """What backends share: conditions on tensors, positions of packed words, and a cache of values computed from weights.
 
 Layouts of weights, and vectors of words, are expensive to compute and stay valid while the weights do not change. A
-cached value is used again if each weight has the same address, version counter, shape and type, and the same values in
-some places. The version counter does not count writes through `weight.data` or NumPy. Weights of up to `WHOLE` bytes
-(the embedding of characters, biases) are compared whole, and of weights of up to `EACH_ROW` bytes (convolutions) a
-number of each row. Of larger weights, `SPANS` spans of `SPAN` numbers are compared, which differ if the whole weight is
-written (such as an average of weights) or one in a thousand of its numbers is, but not always if some rows are: call
-[`clear_cache`] after such a write. (To compare a number of each row would take a tenth of the time of a sentence of
-five words.)
+cached value is used again if each weight has the same address, version counter, shape and type, and the same numbers
+where they are compared, since the version counter does not count writes through `weight.data` or NumPy: all numbers of
+weights of up to `WHOLE` bytes (the embedding of characters, biases), a number of each row up to `EACH_ROW` bytes
+(convolutions), and `SPANS` spans of `SPAN` numbers of larger weights, which notice writes of the whole weight or of one
+in a thousand of its numbers, but not always of some rows: see [`clear_cache`].
 """
 
 from __future__ import annotations
@@ -109,20 +107,13 @@ def wants_gradient(tensors: Iterable[Tensor]) -> bool:
 
 
 def why_not_plain(tensors: Iterable[Tensor]) -> str | None:
-    """Why the memory of these tensors may not be read directly, or `None` if it may.
-
-    Tensor subclasses, transforms of `torch.func`, forward-mode differentiation and dispatch modes (such as
-    `FlopCounterMode`) do not see what a kernel computes.
-    """
+    """Why the memory of these tensors may not be read directly, or `None` if it may. Tensor subclasses, transforms of
+    `torch.func`, forward-mode differentiation and dispatch modes (`FlopCounterMode`) do not see what a kernel does."""
     if (mode := _get_current_dispatch_mode()) is not None:
         return f"{type(mode).__name__} is active"
     for tensor in tensors:
-        if not tensor.is_cpu:
-            return f"a tensor is on {tensor.device}, not on the CPU"
-        if type(tensor) not in (Tensor, nn.Parameter):
-            return f"a tensor is a {type(tensor).__name__}"
-        if tensor.layout != torch.strided:
-            return f"a tensor is {tensor.layout}"
+        if not tensor.is_cpu or tensor.layout != torch.strided or type(tensor) not in (Tensor, nn.Parameter):
+            return f"a tensor is a {type(tensor).__name__} on {tensor.device}, {tensor.layout}"
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             return "a transform of torch.func is active"
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
@@ -141,12 +132,9 @@ def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates the `backward` of an `autograd.Function`: it runs without autocast, and a call with `create_graph=True`
-    raises RuntimeError.
-
-    The types of a gradient are those of the forward pass, whether or not `backward()` is called under autocast.
-    PyTorch's `once_differentiable` would return a constant if none of the incoming gradients requires a gradient.
-    """
+    """Decorates the `backward` of an `autograd.Function`: it runs without autocast, since gradients have the types of
+    the forward pass, and a call with `create_graph=True` raises RuntimeError. (`once_differentiable` would return a
+    constant if none of the incoming gradients requires a gradient.)"""
 
     @wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
@@ -190,12 +178,8 @@ _entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not in a module
 
 
 def get_cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
-    """The value of `make()`, computed again only after one of the weights has changed.
-
-    Args:
-        weights: the value depends on them; `why_not_cached(weights)` must be `None`. Kept while `weights[0]` exists.
-        name: distinguishes several values that depend on the same weights.
-    """
+    """The value of `make()`, computed again only after one of the weights has changed, and kept while `weights[0]`
+    exists; `name` tells apart the values of the same weights, for which `why_not_cached` must return `None`."""
     state = [(weight.data_ptr(), weight._version, weight.shape, weight.dtype) for weight in weights]
     entry = _entries.get(weights[0], {}).get(name)
     if entry is not None and entry.state == state:

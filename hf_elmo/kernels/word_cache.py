@@ -1,8 +1,7 @@
 """Word vectors without gradients on the CPU: computed from tables of characters, and cached across calls.
 
-Texts repeat words, so most vectors of a batch were already computed for an earlier batch. The cache of an encoder is
-emptied when the encoder's weights change (see `tensors.cached`) and when the cache is full. A word's float32 vector has
-the same bits whether the word is alone or among other words.
+Texts repeat words, so most vectors of a batch were computed for an earlier one. The cache of an encoder is emptied when
+its weights change and when it is full. A word's float32 vector has the same bits alone and among other words.
 """
 
 import threading
@@ -43,11 +42,7 @@ def why_not(weights: CharacterWeights, words: Tensor) -> str | None:
 
 
 def run(weights: CharacterWeights, words: Tensor) -> Tensor:
-    """The vectors `[n, P]` of words `[n, characters]`.
-
-    Raises:
-        IndexError: an id is outside of the vocabulary.
-    """
+    """The vectors `[n, P]` of words `[n, characters]`. IndexError if an id is outside of the vocabulary."""
     # Computed in bfloat16 if the weights have this type and oneDNN multiplies it on this processor.
     is_packed = weights.embedding.dtype == torch.bfloat16 and can_pack(weights.embedding)
     dtype, name = torch.bfloat16 if is_packed else torch.float32, ("words", weights.activation)

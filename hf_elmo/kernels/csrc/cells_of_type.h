@@ -54,5 +54,5 @@ static void JOIN(backward, TYPE)(const void *data, i64 row, i64 thread) {
   }
 }
 
-void JOIN(cell_forward, TYPE)(const struct cell *x) { share_evenly(JOIN(forward, TYPE), x, x->rows, x->threads); }
-void JOIN(cell_backward, TYPE)(const struct cell *x) { share_evenly(JOIN(backward, TYPE), x, x->rows, x->threads); }
+void JOIN(cell_forward, TYPE)(const struct cell *x) { share_out(JOIN(forward, TYPE), x, x->rows, x->threads); }
+void JOIN(cell_backward, TYPE)(const struct cell *x) { share_out(JOIN(backward, TYPE), x, x->rows, x->threads); }

@@ -7,7 +7,6 @@
 #include "elmo.h"
 #include "threads.h"
 
-typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef uint16_t starts __attribute__((vector_size(2 * VECTOR), aligned(2)));
 typedef vector lanes[VECTORS];
 
@@ -70,7 +69,7 @@ static void maxima_of_block(const void *data, i64 block, i64 thread) {
 }
 
 /* The maxima from the tables. */
-void characters_maxima(const struct characters *x) { share_in_order(maxima_of_block, x, x->blocks, x->threads); }
+void characters_maxima(const struct characters *x) { share_out(maxima_of_block, x, x->blocks, x->threads); }
 
 /* weight [count][size][width] copied to columns [width][size][LANES]; lanes without a filter are 0 */
 static void spread(const float *weight, i64 size, i64 width, i64 count, lanes *columns) {
@@ -105,7 +104,7 @@ static void windows_of_block(const void *data, i64 block, i64 thread) {
 }
 
 /* The maxima and their windows, from tables that are computed from embedding, weights and biases. */
-void characters_windows(const struct characters *x) { share_in_order(windows_of_block, x, x->blocks, x->threads); }
+void characters_windows(const struct characters *x) { share_out(windows_of_block, x, x->blocks, x->threads); }
 
 /* Add the gradient of a block's maxima to the gradient of its table, at the windows of the maxima. */
 INLINE void add_to_table(const struct characters *work, i64 block, const float *grads, const uint16_t *windows,
@@ -173,4 +172,4 @@ static void gradients_of_block(const void *data, i64 block, i64 thread) {
 }
 
 /* The gradients of embedding, weights and biases, from those of the maxima. */
-void characters_gradients(const struct characters *x) { share_in_order(gradients_of_block, x, x->blocks, x->threads); }
+void characters_gradients(const struct characters *x) { share_out(gradients_of_block, x, x->blocks, x->threads); }

@@ -28,6 +28,7 @@ enum { VECTOR = 4 };
 #endif
 enum { VECTORS = LANES / VECTOR };
 typedef float vector __attribute__((vector_size(4 * VECTOR), aligned(4)));
+typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 /* name ## _ ## suffix, after both are expanded */

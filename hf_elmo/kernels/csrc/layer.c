@@ -136,7 +136,6 @@ struct byte_row {
   float scale;
   int32_t sum; /* of the bytes */
 };
-typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 /* Adds products of x [4] and weights [VECTOR][4] + ADDED. */
 INLINE integers add_bytes(integers sum, const int8_t *x, const int8_t *weights) {

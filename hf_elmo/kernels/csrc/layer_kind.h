@@ -232,7 +232,7 @@ static void JOIN(one_group, KIND)(const void *data, i64 n, i64 thread) { /* the 
 }
 
 void JOIN(layer_many, KIND)(const struct layer *x) {
-  share_in_order(JOIN(one_group, KIND), x, x->directions * ((x->rows + x->group - 1) / x->group), x->threads);
+  share_out(JOIN(one_group, KIND), x, x->directions * ((x->rows + x->group - 1) / x->group), x->threads);
 }
 
 #ifndef TILES

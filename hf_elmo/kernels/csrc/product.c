@@ -55,7 +55,7 @@ static void one_block(const void *data, i64 n, i64 thread) {
 /* GROUP rows and COLUMNS columns at a time. */
 void product(const struct product *p) {
   i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, groups = (p->rows + GROUP - 1) / GROUP;
-  share_in_order(one_block, p, groups * blocks, p->threads);
+  share_out(one_block, p, groups * blocks, p->threads);
 }
 
 static void one_row(const void *data, i64 row, i64 thread) {
@@ -72,4 +72,4 @@ static void one_row(const void *data, i64 row, i64 thread) {
 
 /* The loop is over rows, so that a number's SIMD lane depends on its column only: numbers after the last full vector may
    round differently. */
-void highway(const struct highway *x) { share_evenly(one_row, x, x->rows, x->threads); }
+void highway(const struct highway *x) { share_out(one_row, x, x->rows, x->threads); }

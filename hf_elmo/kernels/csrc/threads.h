@@ -43,25 +43,14 @@ struct loop {
   i64 count;
   _Atomic i64 *next;
 };
-static inline void even_share(const void *data, i64 thread, i64 threads) {
-  const struct loop *loop = data;
-  for (i64 n = loop->count * thread / threads; n < loop->count * (thread + 1) / threads; n++)
-    loop->iteration(loop->data, n, thread);
-}
 static inline void next_ones(const void *data, i64 thread, i64 threads) {
   const struct loop *loop = data;
   (void)threads;
   for (i64 n; (n = atomic_fetch_add(loop->next, 1)) < loop->count;) loop->iteration(loop->data, n, thread);
 }
 
-/* Runs iterations 0 to `count` - 1, in equal consecutive ranges, one for each thread. */
-static inline void share_evenly(iteration *iteration, const void *data, i64 count, int threads) {
-  struct loop loop = {iteration, data, count, NULL};
-  together(even_share, &loop, threads);
-}
-
 /* Runs iterations 0 to `count` - 1; each thread takes the next iteration when it is free. */
-static inline void share_in_order(iteration *iteration, const void *data, i64 count, int threads) {
+static inline void share_out(iteration *iteration, const void *data, i64 count, int threads) {
   _Atomic i64 next = 0;
   struct loop loop = {iteration, data, count, &next};
   together(next_ones, &loop, threads);
