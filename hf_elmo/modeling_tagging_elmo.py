@@ -290,7 +290,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
         Raises:
             ValueError: `labels` has a label that is not at a word, or a label that `config.tagging_scheme` does not
-                allow after the label of the preceding word; or as in [`ElmoTaskModel.read_words`].
+                allow there (after the preceding label, first or last); or as in [`ElmoTaskModel.read_words`].
         """
         refuse_unknown(kwargs)
         inputs = ElmoInputs(
@@ -323,19 +323,25 @@ class ElmoForTokenClassification(ElmoTaskModel):
     @torch.compiler.disable  # it reads values
     def _labels_of_words(self, labels: Tensor, words: ElmoWords) -> Tensor:
         """The labels `[batch, words]` of the words, padded with -100. Raises ValueError for labels at other positions,
-        and for labels that the tagging scheme does not allow after the label before."""
+        and for labels that the tagging scheme does not allow after the label or boundary before."""
         if ((labels != IGNORE_INDEX) & ~words.is_word).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
         labels = align_left(labels, words.is_word)[0].masked_fill(~words.mask, IGNORE_INDEX)
         crf = self.classifier.crf
         if crf is not None and crf.allowed is not None:
-            may_follow = torch.tensor(crf.allowed[1], device=labels.device)
-            before = labels[:, :-1]
-            after = labels[:, 1:]
+            starts, between, ends = (torch.tensor(allowed, device=labels.device) for allowed in crf.allowed)
+            boundary = len(starts)  # a label of its own: what may begin a sentence may follow it
+            may_follow = nn.functional.pad(between, (0, 1, 0, 1), value=True)
+            may_follow[boundary, :boundary] = starts
+            may_follow[:boundary, boundary] = ends
+            padded = nn.functional.pad(labels.masked_fill(~words.mask, boundary), (1, 1), value=boundary)
+            before = padded[:, :-1]
+            after = padded[:, 1:]
             wrong = (before >= 0) & (after >= 0) & ~may_follow[before.clamp(min=0), after.clamp(min=0)]
             if wrong.any():
-                names = [self.config.id2label[part[wrong][0].item()] for part in (before, after)]
-                raise ValueError(f"labels have {names[1]!r} after {names[0]!r}, which tagging_scheme does not allow.")
+                first = {**self.config.id2label, boundary: "<S>"}[before[wrong][0].item()]
+                second = {**self.config.id2label, boundary: "</S>"}[after[wrong][0].item()]
+                raise ValueError(f"labels have {second!r} after {first!r}, which tagging_scheme does not allow.")
         return labels
 
     @torch.no_grad()

@@ -41,7 +41,7 @@ def test_the_crf_reads_words_and_no_boundaries(tokenizer: ElmoTokenizer) -> None
 SEQUENCES = {
     "IOB1": (["I-x", "I-x", "O", "I-y"], "B-x"),
     "IOB2": (["B-x", "I-x", "O", "B-y"], "I-y"),
-    "BIOES": (["S-x", "S-x", "O", "B-y"], "E-y"),
+    "BIOES": (["B-x", "E-x", "O", "S-y"], "E-y"),
 }
 
 
@@ -56,10 +56,11 @@ def test_labels_of_another_scheme(tokenizer: ElmoTokenizer, scheme: str, crf: bo
         ids = {name: number for number, name in enumerate(order)}
         model = make("tagger", tagging_scheme=scheme, tagging_crf=crf, id2label=dict(enumerate(order)))
         wrong = [*right[:3], other]
-        # The last two: where the label before is not known, and a text that is cut.
-        for sequence in (right, wrong, [*right[:2], None, other], [other, *right[2:3] * 3]):
+        begins, ends = [other, *["O"] * 3], [*["O"] * 3, "B-x"]
+        refused = (wrong, begins, ends) if scheme == "BIOES" else (wrong, begins)
+        for sequence in (right, *refused, [*right[:2], None, other]):  # the last: the label before is not known
             labels = torch.tensor([[ids.get(name, -100) for name in own] for own in (right, sequence)])
-            with pytest.raises(ValueError, match="tagging_scheme") if sequence is wrong else nullcontext():
+            with pytest.raises(ValueError, match="tagging_scheme") if sequence in refused else nullcontext():
                 assert model(**encoded, labels=nn.functional.pad(labels, (1, 1), value=-100)).loss.isfinite()
 
 
