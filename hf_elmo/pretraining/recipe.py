@@ -14,6 +14,7 @@ from ..checkpoints.loading import load_tokenizer, locate
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer, embedded_ids
+from ..utils.fingerprints import model_fingerprint
 from ..utils.spelling import require_tokenizer
 from ..utils.text import local_path
 from .data import PackedWindows, PaddedTexts
@@ -187,6 +188,7 @@ def pretrain(
     keep_best = adapting and args.load_best_model_at_end
     callbacks = [EarlyStoppingCallback(PATIENCE)] if keep_best and args.eval_strategy != "no" else []
     trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
+    trainer.init = model_fingerprint(model.base_model) if init else None
     return _run(trainer, checkpoint, keep_best, overwrite)
 
 

@@ -198,6 +198,7 @@ class ElmoPreTrainer(Trainer):
         super().__init__(model, args, processing_class=processing_class, **data, **kwargs)
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
+        self.init: str | None = None  # a fingerprint of the model that the training begins with
         self._after_step = AfterStep(self)
         self.add_callback(self._after_step)
 
@@ -411,6 +412,8 @@ class ElmoPreTrainer(Trainer):
             **{name: arguments[name] for name in names},
             **{name: getattr(config, name) for name in inspect.get_annotations(ElmoConfig)},
             **self.train_dataset.settings,
+            "held-out text": self.eval_dataset and self.eval_dataset.fingerprint,
+            "init": self.init,
         }
 
 

@@ -106,6 +106,8 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
         ("layout", {"layout": "sentences"}),
         ("vocabulary", {"vocabulary": "words.txt"}),
         ("text", {"texts": "other.txt"}),
+        ("held-out text", {"held_out": "other.txt"}),
+        ("init", {"init": "run", "config": None, "recipe": "new"}),
     ],
 )
 def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monkeypatch, name, changes):
