@@ -179,3 +179,13 @@ def test_scikit_learn(folder: Path) -> None:
     grid = {"elmovectorizer__layers": [0, "all"], "elmovectorizer__pooling": ["mean", "max"]}
     found = selection.GridSearchCV(classifier, grid, cv=2).fit(["good", "awful", "great", "bad"] * 2, [1, 0, 1, 0] * 2)
     assert found.best_estimator_[0].get_params()["layers"] in (0, "all")
+
+
+def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path: Path) -> None:
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    vectorizer = hf_elmo.ElmoVectorizer(str(tmp_path / "model"))
+    cached = pipeline.make_pipeline(vectorizer, "passthrough", memory=str(tmp_path / "cache"))
+    for seed in (0, 1, 1):
+        save_checkpoint(tmp_path / "model", small_model(seed=seed), Tokenizer())
+        np.testing.assert_array_equal(cached.fit_transform(SENTENCES), vectorizer.transform(SENTENCES))
+    assert len([*(tmp_path / "cache").rglob("output.pkl")]) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..embedding.workers import Embedder
+from ..embedding.workers import Embedder, checkpoint_fingerprint
 from ..utils.extras import extra_needed
 
 with extra_needed("train"):
@@ -44,6 +44,9 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ) -> None:
         self.model, self.layers, self.pooling, self.dtype = model, layers, pooling, dtype
         self.device, self.batch_tokens, self.pretokenized = device, batch_tokens, pretokenized
+
+    def __getstate__(self) -> dict[str, Any]:  # `Pipeline(memory=...)` finds stored results by it
+        return super().__getstate__() | {"fingerprint": checkpoint_fingerprint(self.model)}
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
