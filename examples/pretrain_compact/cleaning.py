@@ -12,29 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import ftfy
 import numpy as np
 
 _TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text(encoding="utf-8"))
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060\ufe0f\ufeff]")
-_MOJIBAKE = re.compile("[\u00c2\u00c3\u00e2][\u0080-\u00bf\u0152-\u0178\u2018-\u203a\u20ac\u2122]+")
-_CONTROL = re.compile("[\u0080-\u009f]")
+_ENCODING = ftfy.TextFixerConfig(
+    unescape_html=False,
+    uncurl_quotes=False,
+    fix_latin_ligatures=False,
+    fix_character_width=False,
+    fix_line_breaks=False,
+    normalization=None,
+)
 
 
 def undamaged(text: str) -> str:
-    """The text without invisible characters. UTF-8 that was read as Windows-1252 (`â€™`) is decoded, even if the second
-    byte of an `à` became a blank or the third of a `”` was lost; so is Windows-1252 that was read as Latin-1."""
-
-    def decoded(match: re.Match) -> str:
-        # The five bytes that Windows-1252 lacks stand for themselves.
-        encodings = ((one, "latin-1" if _CONTROL.match(one) else "cp1252") for one in match.group())
-        try:
-            return b"".join(one.encode(encoding) for one, encoding in encodings).decode("utf-8")
-        except UnicodeError:
-            return match.group()
-
-    text = _MOJIBAKE.sub(decoded, text).replace("Ã ", "à ").replace("â€", "”")
-    text = _CONTROL.sub(lambda match: match.group().encode("latin-1").decode("cp1252", "replace"), text)
-    return _INVISIBLE.sub("", text)
+    """The text without invisible characters, and with UTF-8 decoded that was read as another encoding (`â€™`)."""
+    return _INVISIBLE.sub("", ftfy.fix_text(text, _ENCODING))
 
 
 def replace(text: str, table: str) -> str:
