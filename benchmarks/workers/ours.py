@@ -28,7 +28,7 @@ def forget_words() -> None:
     """For the time of text that is seen for the first time."""
     for value in cached_values():
         if isinstance(value, WordVectors):
-            value.places.clear()
+            next(rows for rows in vars(value).values() if isinstance(rows, dict)).clear()  # by any version's name
 
 
 def embed(batches: list[list[str]]) -> float:
