@@ -19,7 +19,8 @@ from transformers import PreTrainedModel
 from hf_elmo.checkpoints.loading import locate, tokenizer_of
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES, ElmoModel
-from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids, read_vocabulary
+from hf_elmo.text_elmo import read_vocabulary
+from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids
 from hf_elmo.utils.extras import extra_needed
 from hf_elmo.utils.spelling import Speller
 

@@ -18,8 +18,8 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
+from hf_elmo.reading.files import local_path, open_file
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
-from hf_elmo.utils.text import local_path, open_file
 
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.
 SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")

@@ -26,10 +26,14 @@ from .configuration_elmo import (
     WORD_END_ID,
     WORD_PADDING_ID,
 )
+from .text_elmo import as_list, drop_surrogates, read_vocabulary
 
 UNKNOWN_CHARACTER_ID = 1
 # The word ids of models that also embed whole words; 0 is padding, as among the character ids.
-UNKNOWN_WORD_ID, SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, 2, 3, 4
+UNKNOWN_WORD_ID = 1
+SENTENCE_BEGIN_WORD_ID = 2
+SENTENCE_END_WORD_ID = 3
+FIRST_WORD_ID = 4
 
 
 def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
@@ -165,36 +169,23 @@ def _encoding_with(backend: Tokenizer) -> Iterator[None]:
             backend.no_padding()
 
 
-def require_list(texts: Any, name: str = "texts") -> None:
-    """Raises ValueError for a string or a table in place of a list: its items are characters, or names of columns."""
-    if isinstance(texts, (str, Mapping)) or hasattr(texts, "columns"):
-        raise ValueError(f"{name} must be a list or a column of a table, not a {type(texts).__name__}.")
-
-
-def drop_surrogates(text: str) -> str:
-    """`text` without lone surrogates (halves of characters, as in JSON that was cut), which UTF-8 cannot encode."""
-    return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
-
-
-def _as_lists(texts: Any, empty: str = "") -> Any:
-    """Arrays and pandas Series as lists, also inside lists and tuples, and strings without lone surrogates; `empty`
-    replaces a string that is empty."""
+def _plain(texts: Any) -> Any:
+    """Arrays and columns of tables as lists, also inside lists and tuples, and strings without lone surrogates."""
     if isinstance(texts, str):
-        return drop_surrogates(texts) or empty
+        return drop_surrogates(texts)
     texts = texts.tolist() if hasattr(texts, "tolist") else texts
-    if isinstance(texts, (list, tuple)):
-        return (tuple if isinstance(texts, tuple) else list)([_as_lists(text, empty) for text in texts])
-    return texts
+    return type(texts)(map(_plain, texts)) if type(texts) in (list, tuple) else texts
+
+
+def _mark_empty_words(words: Any) -> Any:
+    """Lists of words with `_EMPTY_WORD` in place of each empty word."""
+    if isinstance(words, (list, tuple)):
+        return type(words)(map(_mark_empty_words, words))
+    return _EMPTY_WORD if words == "" else words
 
 
 # The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
 TOKEN_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
-
-
-def read_vocabulary(path: str | Path) -> list[str]:
-    """The words of a softmax in a file, one per line, read as by bilm-tf: without the line `!!!MAXTERMID`."""
-    lines = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    return [line for line in lines if line != "!!!MAXTERMID"]
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -252,7 +243,10 @@ class ElmoTokenizer(TokenizersBackend):
     }
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     # The ids of padding and of the one character of `<S>` and of `</S>`; any string can be spelled: none is unknown.
-    pad_token_id, bos_token_id, eos_token_id, unk_token_id = 0, SENTENCE_BEGIN_ID, SENTENCE_END_ID, None
+    pad_token_id = 0
+    bos_token_id = SENTENCE_BEGIN_ID
+    eos_token_id = SENTENCE_END_ID
+    unk_token_id = None
     all_special_ids = [0, SENTENCE_BEGIN_ID, SENTENCE_END_ID]  # noqa: RUF012
     _tokenizer: Tokenizer
     from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which declares no type
@@ -267,7 +261,8 @@ class ElmoTokenizer(TokenizersBackend):
         embeds_words: bool = False,
         **kwargs: Any,
     ) -> None:
-        self.max_word_length, self.embeds_words = max_word_length, embeds_words
+        self.max_word_length = max_word_length
+        self.embeds_words = embeds_words
         self._vocabulary: list[str] | None = None  # that was set, in place of the file's
         self.cache: dict[str, Any] = {}  # what the file gives; datasets leaves this attribute out of its hash
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
@@ -304,10 +299,15 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
-        splitter, normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
-        self._tokenizer.pre_tokenizer = self._tokenizer.normalizer = None  # not copied: that compiles the pattern again
-        self._backend_of_words = copy.deepcopy(self._tokenizer)  # another thread may save the tokenizer during a call
-        self._tokenizer.pre_tokenizer, self._tokenizer.normalizer = splitter, normalizer
+        # A copy for lists of words, which are neither split nor normalized. Copying a pre-tokenizer would compile its
+        # pattern again. The copy is made here because another thread may save the tokenizer during a call.
+        splitter = self._tokenizer.pre_tokenizer
+        normalizer = self._tokenizer.normalizer
+        self._tokenizer.pre_tokenizer = None
+        self._tokenizer.normalizer = None
+        self._backend_of_words = copy.deepcopy(self._tokenizer)
+        self._tokenizer.pre_tokenizer = splitter
+        self._tokenizer.normalizer = normalizer
 
     @property
     def word_splitting(self) -> str:
@@ -323,13 +323,13 @@ class ElmoTokenizer(TokenizersBackend):
 
     @words.setter
     def words(self, words: Sequence[str] | None) -> None:
-        require_list(words, "words")
-        words = None if words is None else list(words)
-        if broken := next((word for word in words or () if "\n" in word), None):
+        self._words = None if words is None else as_list(words, "words")
+        if broken := next((word for word in self._words or () if "\n" in word), None):
             raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
-        self._words = words
-        self._vector_ids = {word: vector_id for vector_id, word in enumerate(words or (), FIRST_VECTOR_ID)}
-        self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
+        self._vector_ids = {word: vector_id for vector_id, word in enumerate(self._words or (), FIRST_VECTOR_ID)}
+        self.model_input_names = ["input_ids", "attention_mask"]
+        if words is not None:
+            self.model_input_names.append("word_vector_ids")
 
     @property
     def vocabulary(self) -> list[str] | None:
@@ -341,7 +341,8 @@ class ElmoTokenizer(TokenizersBackend):
 
     @vocabulary.setter
     def vocabulary(self, words: Sequence[str]) -> None:
-        self._vocabulary, self.cache = list(words), {}
+        self._vocabulary = as_list(words, "vocabulary")
+        self.cache = {}
 
     @property
     def _word_ids(self) -> dict[str, int]:
@@ -355,7 +356,7 @@ class ElmoTokenizer(TokenizersBackend):
     def row_length(self) -> int:
         """Length of a row of `input_ids`: a word's characters, and the word's id if whole words are embedded."""
         has_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
-        return self.max_word_length + (self.embeds_words or has_words)
+        return self.max_word_length + 1 if self.embeds_words or has_words else self.max_word_length
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
         """The ids `[words, row_length]` int64 of words; `<S>` and `</S>` are spelled like other words."""
@@ -404,8 +405,7 @@ class ElmoTokenizer(TokenizersBackend):
         Raises:
             ValueError: `texts` is a string.
         """
-        require_list(texts)
-        texts = _as_lists(list(texts))
+        texts = _plain(as_list(texts))
         strings = [text for text in texts if isinstance(text, str)]
         words: Iterator[list[str]] = map(str.split, strings)
         if not pretokenized:
@@ -431,26 +431,29 @@ class ElmoTokenizer(TokenizersBackend):
         return_tensors: str | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        text, text_pair = (_as_lists(given, _EMPTY_WORD * is_split_into_words) for given in (text, text_pair))
+        text = _plain(text)
+        text_pair = _plain(text_pair)
         for given in (text, text_pair):
             has_words = isinstance(given, (list, tuple)) and any(isinstance(one, list) for one in given)
-            if isinstance(given, str) if is_split_into_words else has_words:
+            if (isinstance(given, str) and is_split_into_words) or (has_words and not is_split_into_words):
                 raise ValueError(
                     f"text is {given!r:.80}: is_split_into_words=True is for lists of words, and only for them. "
                     "A pair of texts is a tuple."
                 )
-        is_one = is_split_into_words and (not text or isinstance(text[0], str))
-        batched = isinstance(text, (list, tuple)) and not is_one
+        tokenizer = self
+        batched = isinstance(text, (list, tuple))
+        if is_split_into_words:
+            text = _mark_empty_words(text)
+            text_pair = _mark_empty_words(text_pair)
+            tokenizer = self._for_lists_of_words()
+            batched = len(text) > 0 and not isinstance(text[0], str)
         if batched and not text:
             shapes = {"input_ids": (0, 0, self.row_length), "attention_mask": (0, 0)}
             data = {name: np.zeros(shape, np.int64) if return_tensors else [] for name, shape in shapes.items()}
             return BatchEncoding(data, tensor_type=return_tensors)
         if not batched:
-            text, text_pair = [text], None if text_pair is None else [text_pair]
-        tokenizer = self
-        if is_split_into_words:
-            tokenizer = copy.copy(self)
-            tokenizer._tokenizer = self._backend_of_words
+            text = [text]
+            text_pair = None if text_pair is None else [text_pair]
         kwargs["is_split_into_words"] = is_split_into_words
         with _encoding_with(tokenizer._tokenizer):
             encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
@@ -465,6 +468,12 @@ class ElmoTokenizer(TokenizersBackend):
         if not (batched or return_tensors or kwargs.get("return_overflowing_tokens")):
             data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
+
+    def _for_lists_of_words(self) -> "ElmoTokenizer":
+        """This tokenizer with the backend for lists of words."""
+        tokenizer = copy.copy(self)
+        tokenizer._tokenizer = self._backend_of_words
+        return tokenizer
 
     def _columns(self, encoded: BatchEncoding) -> dict[str, list[np.ndarray]]:
         """`input_ids` `[tokens, row_length]` of each text, boundaries included, and `word_vector_ids` `[tokens]` if the
@@ -538,7 +547,7 @@ class ElmoTokenizer(TokenizersBackend):
         samples = encoded.get("overflow_to_sample_mapping")
         labels = list(labels)
         is_one = not labels or np.ndim(labels[0]) == 0
-        labels = [labels] if is_one else labels
+        labels = [labels] if is_one else list(map(as_list, labels))
         pieces = encoded.encodings
         texts = range(len(pieces)) if samples is None else list(map(int, samples))  # of the pieces
         firsts = dict(zip(reversed(texts), reversed(pieces), strict=True))  # the first piece of each text
@@ -594,7 +603,8 @@ class ElmoTokenizer(TokenizersBackend):
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
         """Writes the words of the softmax, the words with a vector and the characters into a folder, if there are any;
         the files of the latter two that another tokenizer left there are removed, because they would be loaded."""
-        saved, prefix = [], f"{filename_prefix}-" if filename_prefix else ""
+        saved = []
+        prefix = f"{filename_prefix}-" if filename_prefix else ""
         words: dict[str, Any] = {"vocab_file": self.vocabulary, "words_file": self.words}
         for name, part in {**words, "character_vocab_file": self.character_vocab}.items():
             target = Path(save_directory, prefix + self.vocab_files_names[name])

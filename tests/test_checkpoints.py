@@ -115,8 +115,8 @@ def test_no_path_in_a_conversion_and_in_what_is_saved_again(tmp_path: Path) -> N
 def test_no_path_in_a_training(tmp_path: Path) -> None:
     text, held_out = write_lines(tmp_path / "text", ["A word is a word ."] * 60), write_lines(tmp_path / "other", ["A"])
     settings = {"max_steps": 2, "batch_size": 2, "window": 5, "report_to": []}
-    pretrain(tmp_path / "new", text, config=TINY, held_out=held_out, **settings)
-    pretrain(tmp_path / "adapted", text, init=small_checkpoint(tmp_path / "base"), **settings)
+    pretrain(text, tmp_path / "new", config=TINY, held_out=held_out, **settings)
+    pretrain(text, tmp_path / "adapted", init=small_checkpoint(tmp_path / "base"), **settings)
     for name in ("new", "adapted"):
         require_no_path(tmp_path / name, tmp_path)
 

@@ -134,7 +134,7 @@ def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, caps
     [
         "embed missing.txt new/out.npz",
         "neighbors 'A word.' word missing.txt",
-        "pretrain out text.txt --held-out missing.txt",
+        "pretrain text.txt out --held-out missing.txt",
         "convert missing.json missing.hdf5 out",
         "predict text.txt out.jsonl --model ./missing",
     ],

@@ -167,8 +167,8 @@ def pretrained(folder: Path, place: str) -> dict[str, np.ndarray]:
     how = {"config": config, "batch_size": 3, "window": 5, "save_steps": 1, "use_cpu": place == CPU}
     how |= {"lr_scheduler_type": "constant", "ema": 0.5, "disable_tqdm": True}
     held_out = write_lines(folder / "held_out.txt", TEXTS)
-    hf_elmo.pretrain(folder / "out", texts, held_out, max_steps=1, **how)
-    hf_elmo.pretrain(folder / "out", texts, held_out, resume=True, max_steps=2, **how)
+    hf_elmo.pretrain(texts, folder / "out", held_out, max_steps=1, **how)
+    hf_elmo.pretrain(texts, folder / "out", held_out, resume=True, max_steps=2, **how)
     return load_file(folder / "out" / "model.safetensors")
 
 

@@ -18,7 +18,8 @@ from datasets import Dataset
 import hf_elmo
 from hf_elmo import ElmoForTokenClassification, store_layers
 from hf_elmo.conversion import convert
-from hf_elmo.utils.text import RowSource, Sentences, check_row, find_files, read_lines, rows_of
+from hf_elmo.reading.files import find_files, read_lines
+from hf_elmo.reading.rows import Rows, check_row
 from hf_elmo_cli import main
 from tests.factories import small_model, write_lines
 from tests.language_models import small_language_model, small_tokenizer
@@ -40,7 +41,7 @@ def test_lines_of_plain_and_compressed_files(tmp_path, ending):
         for path in (tmp_path / f"b.txt{ending}", tmp_path / f"b.csv{ending}"):
             path.write_bytes(data[: len(data) // 2])
             with pytest.raises(ValueError, match=re.escape(f"{path.name} is incomplete")):
-                list(RowSource(path))
+                list(Rows(path))
 
 
 @pytest.mark.parametrize("before", [2, 5000])
@@ -68,7 +69,7 @@ def test_files_of_paths_folders_and_patterns(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.csv.gz", "a.parquet"])
 def test_every_format_gives_the_rows(tmp_path, name):
-    table, source = pandas.DataFrame({"id": range(len(ROWS)), "text": ROWS}), RowSource(tmp_path / name)
+    table, source = pandas.DataFrame({"id": range(len(ROWS)), "text": ROWS}), Rows(tmp_path / name)
     if name == "a.parquet":
         table.to_parquet(source.path, row_group_size=2)
     elif name == "a.jsonl":
@@ -77,33 +78,33 @@ def test_every_format_gives_the_rows(tmp_path, name):
         table.to_csv(source.path, index=False)
     assert list(source) == list(source) == ROWS  # a second reading begins at the beginning
     other_name = source.path.rename(tmp_path / ("a.data" + source.path.suffix.removeprefix(source.ending)))
-    assert list(RowSource(other_name, source.resolved_format)) == ROWS
+    assert list(Rows(other_name, source.resolved_format)) == ROWS
 
 
 def test_json_lines_and_tables_take_lists_of_words(tmp_path):
     """Blank lines are not rows; lone surrogates, which no file can hold, are dropped."""
     rows = ['{"sentence": "a b"}', '"c\\ud83d d"', "", '["New York", "e"]', '{"sentence": ["f", ""]}', ""]
-    assert list(RowSource(write_lines(tmp_path / "a.jsonl", rows))) == ["a b", "c d", ["New York", "e"], ["f", ""]]
+    assert list(Rows(write_lines(tmp_path / "a.jsonl", rows))) == ["a b", "c d", ["New York", "e"], ["f", ""]]
     pyarrow.parquet.write_table(pyarrow.table({"words": [["a", "b"], []]}), tmp_path / "a.parquet")
-    assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], []]
+    assert list(Rows(tmp_path / "a.parquet")) == [["a", "b"], []]
 
 
 def test_rows_of_csv_and_tsv(tmp_path):
     """A column by name and by position, long fields; quotes and empty lines of a TSV are text."""
     for header, column in (("label,body\n", "body"), ("", 1)):
         (tmp_path / "a.csv").write_text("\n" + header + 'ham,"two\nlines"\n\nspam,007\n')
-        assert list(RowSource(tmp_path / "a.csv", text_column=column)) == ["two\nlines", "007"]
+        assert list(Rows(tmp_path / "a.csv", text_column=column)) == ["two\nlines", "007"]
     (tmp_path / "a.tsv").write_text('text\n"open\n\nshut"\n')
-    assert list(RowSource(tmp_path / "a.tsv")) == ['"open', "", 'shut"']
+    assert list(Rows(tmp_path / "a.tsv")) == ['"open', "", 'shut"']
     (tmp_path / "a.csv").write_text("text,label\n" + "word " * 500_000 + ",1\n")
-    assert [len(row) for row in RowSource(tmp_path / "a.csv")] == [2_500_000]
+    assert [len(row) for row in Rows(tmp_path / "a.csv")] == [2_500_000]
     (tmp_path / "a.csv").write_bytes("text\ncafé\n".encode("cp1252"))
-    assert list(RowSource(tmp_path / "a.csv", encoding="cp1252")) == ["café"]
+    assert list(Rows(tmp_path / "a.csv", encoding="cp1252")) == ["café"]
 
 
 def test_sequences_of_fasta_and_their_identifiers(tmp_path):
     (tmp_path / "a.fa").write_bytes(b">sp|P1 the first\nMKv\n  la\r\n>P2\r\nAC D\n\n>empty\n > P4\nw*")
-    rows = list(RowSource(tmp_path / "a.fa"))
+    rows = list(Rows(tmp_path / "a.fa"))
     assert {row.name: row for row in rows} == {"sp|P1": [*"MKVLA"], "P2": [*"ACD"], "empty": [], "P4": [*"W*"]}
 
 
@@ -116,12 +117,12 @@ def test_a_second_column_gives_pairs(tmp_path):
         ("without a header.csv", "c,a b\nhi,\n,d\n", {"text_column": 1, "text_pair_column": 0}),
     ):
         (tmp_path / name).write_text(data)
-        assert list(RowSource(tmp_path / name, **columns)) == pairs
+        assert list(Rows(tmp_path / name, **columns)) == pairs
     pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "id": [0], "a": ["a b"]}), tmp_path / "b.parquet")
-    assert list(RowSource(tmp_path / "b.parquet", text_column="a", text_pair_column="b")) == pairs[:1]
+    assert list(Rows(tmp_path / "b.parquet", text_column="a", text_pair_column="b")) == pairs[:1]
     # The text is the only other column, and a pair may be a number.
     write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
-    assert list(RowSource(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
+    assert list(Rows(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_second_column_gives_pairs(tmp_path):
 def test_what_is_malformed_is_named(tmp_path, name, data, options, named):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=named):
-        list(RowSource(tmp_path / name, **options))
+        list(Rows(tmp_path / name, **options))
 
 
 CONLLU = "# sent_id = 1\n1\tVamos\tir\n2-3\tal\t_\n2\ta\ta\n3\tel\tel\n3.1\t_\t_\n4\tMar Muerto\t_\n"
@@ -160,24 +161,24 @@ def test_sentences_of_conll_have_the_words_of_their_column(tmp_path, name):
     text, *sentences = SENTENCES[name]
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    assert list(RowSource(path)) == sentences
+    assert list(Rows(path)) == sentences
     other = path.rename(tmp_path / f"b.data{'.gz' * name.endswith('.gz')}")
-    assert list(RowSource(other, "conll")) == sentences
+    assert list(Rows(other, "conll")) == sentences
     if sentences[0][0] == "Vamos":
-        assert next(iter(RowSource(other, "conll", text_column=2))) == ["ir", "a", "el", "_"]  # its lemmas
+        assert next(iter(Rows(other, "conll", text_column=2))) == ["ir", "a", "el", "_"]  # its lemmas
 
 
 def test_an_ending_that_nobody_knows_is_text_and_one_of_other_files_is_refused(tmp_path):
     for name in ("wiki.train.tokens", "train.de", "news.en-00001-of-00100", "part-00000", "a.TXT"):
-        assert list(RowSource(write_lines(tmp_path / name, ["a b"]))) == ["a b"]
-    assert list(RowSource(write_lines(tmp_path / "a.jsonlines", ['{"text": "a b"}']))) == ["a b"]
+        assert list(Rows(write_lines(tmp_path / name, ["a b"]))) == ["a b"]
+    assert list(Rows(write_lines(tmp_path / "a.jsonlines", ['{"text": "a b"}']))) == ["a b"]
     for name in ("a.pdf", "a.xml", "a.DOCX", "a.html", "a.zip", "a.tar", "a.arrow", "esp.train"):
         path = write_lines(tmp_path / name, ["a b"])
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(b"a b\n"))
         for file in (path, f"{path}.gz"):
             with pytest.raises(ValueError, match=f"{name}.*input_format='text'"):
-                list(RowSource(file))
-            assert list(RowSource(file, "text")) == ["a b"]
+                list(Rows(file))
+            assert list(Rows(file, "text")) == ["a b"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
@@ -197,9 +198,9 @@ def test_what_is_no_text_or_no_list_of_texts_is_refused():
             check_row(value, "row 7")
     for texts in ("text", {"text": ["a"]}, pandas.DataFrame({"text": ["a"]})):
         with pytest.raises(ValueError, match="inputs must be a list"):
-            list(Sentences(texts))
+            list(Rows(texts))
     with pytest.raises(FileNotFoundError, match="no file"):
-        list(RowSource("A text that is given in place of a list of texts. " * 99))
+        list(Rows("A text that is given in place of a list of texts. " * 99))
 
 
 ENCODED = Dataset.from_dict({"input_ids": [[[1] * 50]]})

@@ -9,10 +9,10 @@ export PYTHONPATH=$here/../..${PYTHONPATH:+:$PYTHONPATH}
 export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000 # as examples/pretrain_compact/run.sh
 
 [ -d "$out/start" ] || python -m examples.korean.prepare "$data" "$out"
-[ -f "$out/vocab.txt" ] || hf-elmo vocab "$out/vocab.txt" "$out/train.txt" --words --size 40000
+[ -f "$out/vocab.txt" ] || hf-elmo vocab "$out/train.txt" "$out/vocab.txt" --words --size 40000
 resume=
 if compgen -G "$out/model/checkpoint-*" >/dev/null; then resume=--resume; fi
 [ -f "$out/model/model.safetensors" ] ||
-    hf-elmo pretrain "$out/model" "$out/train.txt" --init "$out/start" --recipe new --words --vocab "$out/vocab.txt" \
+    hf-elmo pretrain "$out/train.txt" "$out/model" --init "$out/start" --recipe new --words --vocab "$out/vocab.txt" \
         --steps "${STEPS:-14000}" --bf16 --config hidden_dropout=0.0 --set save_total_limit=1 $resume
 hf-elmo perplexity "$out/heldout.txt" --model "$out/model" --words

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.reading.files import read_lines
 from hf_elmo.utils.extras import extra_needed
-from hf_elmo.utils.text import read_lines
 
 
 def paragraphs(files: Iterable[str | Path]) -> list[str]:

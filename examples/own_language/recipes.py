@@ -21,7 +21,7 @@ import hf_elmo
 from examples.korean import prepare as korean
 from examples.own_language import prepare
 from hf_elmo.pretraining.vocabulary import build_vocabulary
-from hf_elmo.utils.text import read_lines
+from hf_elmo.reading.files import read_lines
 
 SIZES = {"hidden_size": 512, "cell_size": 768, "num_highway_layers": 1}
 SIZES |= {"char_filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]]}
@@ -52,7 +52,7 @@ def train(texts: Path, steps: int, seed: int, recipe: str) -> float:
     started = time.process_time()
     how = {"recipe": recipe, "vocabulary": texts / "vocab.txt", "config": SIZES, "pretokenized": True}
     how |= {"max_steps": steps, "seed": seed, "save_strategy": "no", "disable_tqdm": True, "logging_steps": 100}
-    hf_elmo.pretrain(texts / "model", texts / "train.txt", overwrite=True, **how)
+    hf_elmo.pretrain(texts / "train.txt", texts / "model", overwrite=True, **how)
     return time.process_time() - started
 
 

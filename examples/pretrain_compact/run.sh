@@ -17,7 +17,7 @@ train() { # FOLDER TEXT STEPS OPTIONS...: trains into a folder, goes on there, o
     local folder=$1 text=$2 steps=$3 resume=
     [ -f "$folder/model.safetensors" ] && return
     if compgen -G "$folder/checkpoint-*" >/dev/null; then resume=--resume; fi
-    hf-elmo pretrain "$folder" "$out/corpus/$text" --held-out "$out/corpus/dev.txt" --words \
+    hf-elmo pretrain "$out/corpus/$text" "$folder" --held-out "$out/corpus/dev.txt" --words \
         --batch-size 256 --window 20 --steps "$steps" --bf16 --optim adamw_torch_fused --config hidden_dropout=0.0 \
         --set lr_scheduler_type=warmup_stable_decay --set loss_scale=1.0 --set max_grad_norm=1.0 \
         --set reset_state=true --set eval_strategy=steps --set eval_steps=2000 \

@@ -16,10 +16,10 @@ from ..checkpoints.loading import ensure_loaded
 from ..embedding.corpus import embed
 from ..embedding.store import StoredRow, read_vectors
 from ..modeling_elmo import ElmoModel
+from ..reading.rows import Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.fingerprints import model_fingerprint
 from ..utils.spelling import Speller
-from ..utils.text import Row, RowSource, Sentences
 from .scoring import positions_of
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
@@ -68,6 +68,9 @@ def nearest_neighbors(
     tokenizer: ElmoTokenizer | None = None,
     top: int = 5,
     any_word: bool = False,
+    input_format: str | None = None,
+    text_column: str | int | None = None,
+    encoding: str = "utf-8",
     pretokenized: bool = False,
 ) -> dict[int | str, list[Neighbor]]:
     """The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et
@@ -87,6 +90,7 @@ def nearest_neighbors(
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
             case), for which only the sentences that contain it are embedded.
+        input_format, text_column, encoding: of a corpus of text, as for [`embed`].
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Returns:
@@ -110,7 +114,7 @@ def nearest_neighbors(
         keys = keys if about["layers"] == "all" else [about["layers"]]
         chunks = _stored_chunks(stored, keys)
     else:
-        texts = RowSource(corpus) if is_file else Sentences(corpus, name="corpus")
+        texts = Rows(corpus, input_format, text_column, encoding, name="corpus")
         chunks = _text_chunks(texts, model, tokenizer, pretokenized)
     (query,) = embed(model, [words], tokenizer=tokenizer, layers=keys[0] if len(keys) == 1 else "all", progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))

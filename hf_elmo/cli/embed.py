@@ -11,25 +11,25 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import Dtype, LanguageModel, Model, Pretokenized, argument, command, flag, option
+from .options import (
+    Dtype,
+    Encoding,
+    InputFormat,
+    LanguageModel,
+    Model,
+    Pretokenized,
+    TextColumn,
+    argument,
+    command,
+    flag,
+    number_or_name,
+    option,
+)
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
-InputFormat = Annotated[
-    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta", "conll"] | None,
-    typer.Option(help="format of INPUT [its ending]"),
-]
-TextColumn = Annotated[
-    str | None,
-    option("NAME", "column or key of the text; a number is the index of a column, in CoNLL or in a CSV without header"),
-]
-Encoding = Annotated[str, typer.Option(help="encoding of INPUT")]
+Input = Annotated[str, argument("INPUT", "file to read; also a folder, a pattern, an address, or -")]
 Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
-
-
-def number_or_name(text: str | None) -> str | int | None:
-    """A layer or a column: its number if the text is a number, otherwise its name."""
-    return int(text) if text is not None and text.isdecimal() else text
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def resumable(folder: str) -> Iterator[None]:
     "embed proteins.fasta vectors.npz --model seqvec --layers sum --pooling mean",
 )
 def embed(
-    inputs: Annotated[str, argument("INPUT", "file to read")],
+    inputs: Input,
     output: Annotated[str, argument("OUTPUT", "file to write")],
     model: Model = None,
     layers: Annotated[str, typer.Option(help="mix, sum, all, or the number of a layer")] = "mix",
@@ -71,11 +71,11 @@ def embed(
     ignore_disk_space: Annotated[bool, flag("--ignore-disk-space", "start even if the disk is too full")] = False,
 ) -> None:
     """Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again.
-    INPUT has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .fasta, .conllu (also .gz), .parquet, or -
-    (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each
+    INPUT has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .parquet, .fasta, or CoNLL (also .gz).
+    OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each
     line has a word and its numbers). Rows are named by their number, from 0, and FASTA sequences by their
     identifiers."""
-    options = {**locals(), "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
+    options = {**locals(), "layers": number_or_name(layers)}
     from hf_elmo.embedding.corpus import embed as embed_corpus
 
     with resumable(f"{output}.parts"):
@@ -92,7 +92,7 @@ def embed(
     "predict pairs.csv labels.tsv --model my-esim --text-column premise --text-pair-column hypothesis",
 )
 def predict(
-    inputs: Annotated[str, argument("INPUT", "file to read, or - for standard input")],
+    inputs: Input,
     output: Annotated[str, argument("OUTPUT", "file to write")],
     model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model")],
     device: Device = None,
@@ -105,7 +105,12 @@ def predict(
     overwrite: Overwrite = False,
     restart: Restart = False,
     text_pair_column: Annotated[
-        str | None, option("NAME", "column or key of the second text: the passage, or a predicate's index from 0")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            callback=number_or_name,
+            help="column or key of the second text: the passage, or a predicate's index from 0",
+        ),
     ] = None,
     speakers_column: Annotated[str | None, option("NAME", "coreference: column or key of each line's speaker")] = None,
     genre_column: Annotated[str | None, option("NAME", "coreference: column or key of the genre's number")] = None,
@@ -117,7 +122,6 @@ def predict(
     probability, or all labels if a row can have several; an answer and its score; or a word and its tag, with a blank
     line after each row)."""
     options = {**locals(), "progress": "lines"}
-    options |= {name: number_or_name(options[name]) for name in ("text_column", "text_pair_column")}
     from hf_elmo.tasks.predict import predict as predict_rows
 
     with resumable(f"{output}.parts"):
@@ -133,18 +137,22 @@ def predict(
 def neighbors(
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
     word: Annotated[str, argument("WORD", "a word of SENTENCE (its first occurrence)")],
-    corpus: Annotated[str, argument("CORPUS", "file to search")],
+    corpus: Annotated[str, argument("CORPUS", "file to search; also a folder, a pattern, an address, or -")],
     model: Model = None,
     top: Annotated[int, option("N", "neighbors for each layer", min=1)] = 5,
     any_word: Annotated[bool, flag("--any-word", "above layer 0, search all words, not only WORD")] = False,
+    input_format: InputFormat = None,
+    text_column: TextColumn = None,
+    encoding: Encoding = "utf-8",
     pretokenized: Pretokenized = False,
 ) -> None:
     """Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of
-    similar spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or a
-    .parquet file of the vectors of its words that embed wrote."""
+    similar spelling, for the layers above occurrences in the corpus, with their rows. CORPUS is text, as for embed, or
+    a .parquet file of the vectors of its words that embed wrote."""
     from hf_elmo.analysis.similarity import nearest_neighbors
 
     options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
+    options |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
     for layer, places in nearest_neighbors(model, sentence, word, corpus, **options).items():
         name = layer if isinstance(layer, str) else f"layer {layer}"
         if not places:

@@ -37,6 +37,24 @@ def command(short_help: str, *lines: str, name: str | None = None) -> Callable[[
     return app.command(name, short_help=short_help, epilog="\n".join(examples))
 
 
+def number_or_name(text: str | None) -> str | int | None:
+    """A layer or a column: its number if the text is a number, otherwise its name."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+InputFormat = Annotated[
+    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta", "conll"] | None,
+    typer.Option(help="format of the input [the ending of its name]"),
+]
+TextColumn = Annotated[
+    str | None,  # the callback makes it an int
+    typer.Option(
+        metavar="NAME",
+        callback=number_or_name,
+        help="column or key of the text; a number is the index of a column, in CoNLL or in a CSV without header",
+    ),
+]
+Encoding = Annotated[str, typer.Option(help="encoding of the input")]
 Dtype = Literal["float32", "bfloat16", "float16"]
 WordSplitting = Literal["lm1b", "whitespace", "characters"]
 Pretokenized = Annotated[

@@ -8,7 +8,6 @@ import math
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,11 @@ import torch
 
 from ..checkpoints.loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
+from ..reading.files import local_path, require_free
+from ..reading.rows import NamedRow, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.jobs import Job, progress_bar, require_free, require_positive, run
+from ..utils.jobs import Job, progress_bar, require_positive, run
 from ..utils.spelling import require_tokenizer
-from ..utils.text import NamedRow, Row, local_path, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
 from .store import HDF5, INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
 
@@ -142,28 +142,26 @@ def embed(
         BrokenProcessPool: a worker was killed.
     """
     require_positive(batch_tokens=batch_tokens, window=window, workers=workers)
+    rows = Rows(inputs, input_format, text_column, encoding)
     if output is not None:
         output = local_path(output)
-        require_free(output, inputs, overwrite)
-    reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
+        require_free(output, rows.files, overwrite)
     model, tokenizer = prepare(model, tokenizer, dtype, device)
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
     encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, window=window)
-    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
-        rows = rows_of(inputs, reading, Path(folder))
-        if output is not None:
-            survey = Survey(rows)  # a malformed row raises here, before the work
-            require_writable(output, encoder.layout, survey.names, survey.rows, survey.words)
-            job = _Embedding(encoder, output)
-            with progress_bar(survey.rows, progress, "embedding") as bar:
-                text = size_of_run(encoder, survey, output, ignore_disk_space)
-                if not bar.disable:
-                    bar.write(text, file=sys.stderr)
-                count = run(job, rows, output, bar, overwrite=overwrite, restart=restart, workers=workers)
-            return EmbeddedCorpus(output, count, job.words, encoder.layout.size)
+    if output is None:
         texts = list(rows)
         with progress_bar(len(texts), progress, "embedding") as bar:
             return encoder.embed(texts, advance=bar.update).result()
+    survey = Survey(rows)  # a malformed row raises here, before the work
+    require_writable(output, encoder.layout, survey.names, survey.rows, survey.words)
+    job = _Embedding(encoder, output)
+    with progress_bar(survey.rows, progress, "embedding") as bar:
+        text = size_of_run(encoder, survey, output, ignore_disk_space)
+        if not bar.disable:
+            bar.write(text, file=sys.stderr)
+        count = run(job, rows, output, bar, overwrite=overwrite, restart=restart, workers=workers)
+    return EmbeddedCorpus(output, count, job.words, encoder.layout.size)
 
 
 class _Embedding(Job):

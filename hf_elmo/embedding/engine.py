@@ -17,11 +17,11 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..modeling_elmo import ElmoModel, Packing, State
+from ..reading.rows import NamedRow, Row
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.jobs import cut
 from ..utils.spelling import BEGIN, END, Speller, Token
-from ..utils.text import NamedRow, Row
 
 logger = logging.get_logger(f"transformers.{__name__}")
 

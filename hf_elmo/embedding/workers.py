@@ -15,8 +15,8 @@ import torch
 
 from ..checkpoints.loading import locate
 from ..configuration_elmo import ElmoConfig
+from ..reading.rows import Row, Rows, pick_column
 from ..utils.jobs import require_positive
-from ..utils.text import Row, Sentences, pick_column
 from .corpus import prepare
 from .engine import CorpusEncoder, EmbeddedRows, check_options
 
@@ -130,7 +130,7 @@ class Embedder:
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None) -> EmbeddedRows:
         """The vectors of texts, in memory, with the model of this process."""
-        return _loaded(os.getpid(), rank, **self.options).embed(Sentences(texts, name=name))
+        return _loaded(os.getpid(), rank, **self.options).embed(Rows(texts, name=name))
 
 
 def _nested(array: np.ndarray) -> Any:

@@ -21,7 +21,8 @@ from ..conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from ..conversion.checkpoint import model_of
 from ..conversion.published import ALLENNLP, PUBLISHED, download
 from ..modeling_elmo import State, normalize, weighted_sum
-from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..text_elmo import as_list
+from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from ..utils.spelling import BEGIN, END, PADDING, Speller
 
@@ -34,8 +35,7 @@ _BOUNDARIES = torch.from_numpy(_SPELLER.characters([BEGIN, END]))
 def batch_to_ids(batch: list[list[str]]) -> Tensor:
     """The character ids `[sentences, words, 50]` of sentences, each a list of words, padded with zeros. Sentence
     boundaries are not added ([`Elmo`] adds them), but the words `<S>` and `</S>` become boundaries."""
-    for sentence in (batch, *batch):
-        require_list(sentence, "a sentence or batch")
+    batch = [as_list(sentence, "a sentence") for sentence in as_list(batch, "batch")]
     longest = max(map(len, batch), default=0)
     tokens = [token for sentence in batch for token in (*sentence, *[PADDING] * (longest - len(sentence)))]
     return torch.from_numpy(_SPELLER.characters(tokens)).view(len(batch), longest, 50)

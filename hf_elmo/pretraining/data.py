@@ -18,14 +18,14 @@ from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
+from ..reading.rows import Words
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.fingerprints import tokenizer_fingerprint
 from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
-from ..utils.text import Words
-from .texts import TEXTS_AT_ONCE, DatasetTexts, Text, TextFiles
+from .texts import TEXTS_AT_ONCE, Text, Texts
 from .vocabulary import Vocabulary
 
-Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
+Span = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
 Streams = Sequence[list[Token]]  # inputs and targets of the forward LM, then those of the backward LM
 
 
@@ -63,7 +63,7 @@ class _Batches(IterableDataset):
 
     def __init__(
         self,
-        source: TextFiles | DatasetTexts,
+        source: Texts,
         tokenizer: ElmoTokenizer,
         batch_size: int,
         seed: int = 0,
@@ -245,8 +245,8 @@ class PaddedTexts(_Batches):
     def __init__(self, source, tokenizer: ElmoTokenizer, batch_size: int = 32, **kwargs: Any) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
         self._capacity = batch_size
-        self._rest: list[Row] = []  # rows read but not in a batch yet
-        self._pool: list[list[Row]] = []  # batches formed but not yielded yet
+        self._rest: list[Span] = []  # rows read but not in a batch yet
+        self._pool: list[list[Span]] = []  # batches formed but not yielded yet
         self._pools = 0  # pools formed
 
     def _size(self, text: Text) -> int:

@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,12 @@ from transformers.utils.logging import tqdm
 
 from ..checkpoints.loading import ensure_loaded
 from ..modeling_pretraining_elmo import ElmoForPreTraining
+from ..reading.rows import Words
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.text import Words
+from ..utils.jobs import require_positive
 from .data import WordEncoder, carried_windows
-from .texts import DatasetTexts, TextFiles, open_texts
+from .texts import Texts
 from .vocabulary import Vocabulary
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
@@ -51,7 +52,7 @@ class Perplexity:
         """The perplexities from the sums of [`nll_totals`]."""
         forward, backward, words, sentences, unknown = totals
         if words == 0:
-            raise ValueError("texts has no words: perplexity is a mean over words.")
+            raise ValueError("inputs has no words: perplexity is a mean over words.")
         losses = torch.tensor([forward, backward, (forward + backward) / 2], dtype=torch.float64, device="cpu") / words
         forward, backward, mean = losses.exp().tolist()  # a diverged model may get to infinity
         return cls(forward, backward, mean, int(words), int(sentences), float(unknown / words))
@@ -65,14 +66,15 @@ class Perplexity:
 
 def perplexity(
     model: ElmoForPreTraining | str | os.PathLike | None,
-    texts: str | Path | Iterable[str | Path] | TextFiles | DatasetTexts,
+    inputs: Any,
     *,
     tokenizer: ElmoTokenizer | None = None,
     pretokenized: bool = False,
     stateful: bool = False,
     words_per_batch: int = 4096,
     batch_size: int | None = None,
-    text_column: str | None = None,
+    input_format: str | None = None,
+    text_column: str | int | None = None,
     encoding: str = "utf-8",
 ) -> Perplexity:
     """The perplexity of both language models on a text, by the full softmax.
@@ -80,8 +82,8 @@ def perplexity(
     Args:
         model: a language model, which runs on its device, in evaluation mode; or the name or folder of a checkpoint
             that has its softmax; `None` for the model that ships with hf_elmo.
-        texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or [`TextFiles`] or
-            [`DatasetTexts`], which split text with their own tokenizer.
+        inputs: what to read, as for [`embed`], also files by a folder or a pattern; or [`Texts`], which split text
+            with their own tokenizer.
         tokenizer: a tokenizer with the vocabulary; by default the one in the model's folder.
         pretokenized: whether the files are tokenized already, so that whitespace separates their words; otherwise the
             tokenizer splits them.
@@ -92,26 +94,27 @@ def perplexity(
         words_per_batch: words in a batch, padding included.
         batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. With one
             row, the text is read in its order.
-        text_column, encoding: the column of the text, by default `"text"` in datasets, and the encoding of files; as in
-            [`TextFiles`].
+        input_format, text_column, encoding: as for [`embed`].
 
     Raises:
         TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or that of another model, or there is no text.
     """
+    require_positive(words_per_batch=words_per_batch, batch_size=batch_size)
     model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
     encoder = WordEncoder.of(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
-    source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column, encoding=encoding)
+    reading = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
+    source = inputs if isinstance(inputs, Texts) else Texts(inputs, splitter, **reading)
     if stateful:
         sentences = list(source.sentences())
         steps = sum(len(words) + 1 for words in sentences)
         rows = batch_size or max(1, min(steps // WORDS_PER_ROW, len(sentences) // SENTENCES_PER_ROW, MAX_ROWS))
-        inputs = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
+        batches_read = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
     else:
-        inputs = sentence_batches(model, encoder, source.sentences(), words_per_batch)
+        batches_read = sentence_batches(model, encoder, source.sentences(), words_per_batch)
     with evaluation_mode(model):
-        return Perplexity.of(nll_totals(model, encoder.vocabulary, inputs, stateful))
+        return Perplexity.of(nll_totals(model, encoder.vocabulary, batches_read, stateful))
 
 
 @torch.no_grad()

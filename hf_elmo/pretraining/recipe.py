@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ from transformers.utils import CONFIG_NAME, logging
 from ..checkpoints.loading import load_tokenizer, locate
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
+from ..reading.files import local_path, require_apart
 from ..tokenization_elmo import ElmoTokenizer, embedded_ids
 from ..utils.fingerprints import model_fingerprint
+from ..utils.jobs import require_positive
 from ..utils.spelling import require_tokenizer
-from ..utils.text import local_path
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
-from .texts import open_texts, require_apart
+from .texts import Texts, require_different
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, checkpoints, last_whole_checkpoint
 from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
+COVERED_SENTENCES = 1000  # the first sentences, with which a vocabulary is compared
+MAX_UNKNOWN = 0.3  # above this fraction of unknown words, there is a warning
 LAYOUTS = ("windows", "sentences", "documents")
 
 # The recipes by name: what each sets beside the defaults of `ElmoPreTrainingArguments`, which are those for a new biLM.
@@ -73,8 +77,8 @@ class Pretrained:
 
 
 def pretrain(
+    inputs: Any,
     output: str | Path,
-    texts: Any,
     held_out: Any = None,
     init: str | Path | None = None,
     recipe: str | None = None,
@@ -87,7 +91,8 @@ def pretrain(
     batch_size: int | None = None,
     window: int | None = None,
     shuffle_block: int = 1_000_000,
-    text_column: str | None = None,
+    input_format: str | None = None,
+    text_column: str | int | None = None,
     encoding: str = "utf-8",
     resume: bool = False,
     overwrite: bool = False,
@@ -96,12 +101,12 @@ def pretrain(
     """Trains the forward and backward language models and writes a checkpoint with tokenizer and vocabulary.
 
     Args:
+        inputs: the text, as for [`embed`]: a file, a folder, a glob pattern or an address (`s3://...`, `hf://...`), or
+            a list of `Path`s; a `datasets.Dataset`, or a `datasets.IterableDataset` (a stream), which needs
+            `max_steps`; or texts. In distributed training (torchrun) each process reads a part.
         output: folder of the checkpoint, and of the intermediate ones (`checkpoint-N`).
-        texts: text files with one sentence per line or Parquet files, as paths, glob patterns or addresses (`s3://...`,
-            `hf://...`); or a `datasets.Dataset`, or a `datasets.IterableDataset` (a stream), which needs `max_steps`.
-            In distributed training (torchrun) each process reads a part of the texts.
         held_out: texts to evaluate on, given in the same ways. With the recipe `"adapt"`, the default is every 20th of
-            `texts`.
+            `inputs`.
         init: a checkpoint to train further: a language model, or an ELMo without softmax, which gets one. It
             keeps its sizes and its tokenizer.
         recipe: the settings: `"new"` for a new biLM, the default; `"adapt"` to adapt a trained biLM to a domain's text,
@@ -109,7 +114,7 @@ def pretrain(
             model with the lowest held-out perplexity is kept, which may be the model before training; with
             `load_best_model_at_end=False`, the last model is kept.
         vocabulary: file with the words of the softmax; by default the words of `init`, or else the words counted in
-            `texts`. If it replaces the vocabulary of a trained softmax, words of both vocabularies keep their weights.
+            `inputs`. If it replaces the vocabulary of a trained softmax, words of both vocabularies keep their weights.
         vocabulary_size: number of words to keep when they are counted; all by default.
         config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here, and with the recipe `"new"`
             `num_sampled` is 2048.
@@ -122,9 +127,8 @@ def pretrain(
         batch_size: rows of a batch in each process; by default 64, to adapt 32, with bilm-tf's recipe 128.
         window: words of a row in `"windows"`; 20 by default.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.
-        text_column: column of the text; by default `"text"` in datasets, in files as in [`TextFiles`]. A string or list
-            of words is a sentence, a list of word lists is a document; with `"documents"`, a string is a document, too.
-        encoding: the encoding of files, unless they are Parquet.
+        input_format, text_column, encoding: as for [`embed`]. A string or list of words is a sentence, a list of word
+            lists is a document; with `"documents"`, so is a string, and the lines between blank lines of plain text.
         resume: continue from the last whole `checkpoint-N` in `output`; if there is none, start from the beginning.
         overwrite: train from the beginning even if `output` holds a model or checkpoints: the checkpoints are removed
             when the training begins, the model when the new one replaces it.
@@ -135,16 +139,18 @@ def pretrain(
 
     Raises:
         ValueError: an option is wrong, or the best model could be one that is not saved (to adapt); there is too little
-            text, a file of `held_out` is among the `texts`, or a stream is given without `max_steps` or, to adapt,
-            without `held_out`.
+            text, a file of `held_out` is among the `inputs`, `output` is an input or its folder, or a stream is given
+            without `max_steps` or, to adapt, without `held_out`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         FloatingPointError: the training diverged; only earlier checkpoints are saved.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
+    require_positive(batch_size=batch_size, window=window)
     recipe = recipe or ("adapt" if init else "new")
     adapting = recipe == "adapt"
-    output, config = local_path(output), dict(config or {})
+    output = local_path(output)
+    config = dict(config or {})
     if unknown := config.keys() - {field.name for field in fields(ElmoConfig)}:
         raise ValueError(f"config has {', '.join(unknown)}, but ElmoConfig has no such field.")
     if batch_size is not None:
@@ -159,11 +165,13 @@ def pretrain(
         of_words = not config.get("char_filters", True)  # a word-level model
         tokenizer = ElmoTokenizer(word_splitting or "lm1b", max_word_length=length, embeds_words=of_words)
     reading = {"tokenizer": None if pretokenized else tokenizer, "documents": layout == "documents"}
-    reading |= {"column": text_column, "encoding": encoding}
-    source = open_texts(texts, **reading)
-    evaluated = None if held_out is None else open_texts(held_out, **reading)
+    reading |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
+    source = Texts(inputs, **reading)
+    evaluated = None if held_out is None else Texts(held_out, **reading)
+    read = [*source.rows.files, *(evaluated.rows.files if evaluated else ()), vocabulary, init]
+    require_apart(output, filter(None, read))
     if evaluated is not None:
-        require_apart(source, evaluated)
+        require_different(source, evaluated)
     elif adapting:
         if not source.countable:
             raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
@@ -173,6 +181,11 @@ def pretrain(
     new = old if vocabulary is None else Vocabulary.load(vocabulary)
     if new is None:
         new = build_vocabulary(source.sentences(), vocabulary_size)
+    if vocabulary is not None:
+        words = list(chain.from_iterable(islice(source.sentences(), COVERED_SENTENCES)))
+        unknown = (new.ids(words) == new.unk_id).mean()
+        if unknown > MAX_UNKNOWN:
+            logger.warning("%.0f%% of the first words of the text are not in %s.", 100 * unknown, vocabulary)
     tokenizer.vocabulary = new.words
     model = _model(init, recipe, old or new, config)
     if old is not None and new is not old:

@@ -31,7 +31,7 @@ from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals, sentence_batches
-from .texts import DatasetTexts, TextFiles
+from .texts import Texts
 
 with extra_needed("train"):
     from accelerate.utils import gather_object
@@ -177,7 +177,7 @@ class ElmoPreTrainer(Trainer):
         model: ElmoForPreTraining,
         args: ElmoPreTrainingArguments,
         train_dataset: PackedWindows | PaddedTexts,
-        eval_dataset: TextFiles | DatasetTexts | None = None,
+        eval_dataset: Texts | None = None,
         processing_class: ElmoTokenizer | None = None,
         **kwargs: Any,
     ) -> None:
@@ -341,7 +341,7 @@ class ElmoPreTrainer(Trainer):
         self._since += time.perf_counter() - started
         return metrics
 
-    def perplexity(self, source: TextFiles | DatasetTexts) -> Perplexity:
+    def perplexity(self, source: Texts) -> Perplexity:
         """The perplexity of texts by the full softmax, each sentence from zero state; each process reads a part."""
         model = self.accelerator.unwrap_model(self.model) if self._average is None else self._average.module
         part, encoder = source.part(self.args.process_index, self.args.world_size), WordEncoder(self.processing_class)

@@ -10,8 +10,9 @@ from torch import nn
 from transformers.utils.logging import tqdm
 
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..tokenization_elmo import embedded_ids, read_vocabulary, require_list
-from ..utils.text import local_path
+from ..reading.files import local_path
+from ..text_elmo import as_list, read_vocabulary
+from ..tokenization_elmo import embedded_ids
 
 SPECIAL_WORDS = ("<S>", "</S>", "<UNK>")
 
@@ -77,14 +78,20 @@ class Vocabulary:
         return np.array([rows.get(word, -1) for word in self.words], dtype=np.int64)
 
 
+def require_vocabulary(path: str | Path) -> None:
+    """Raises ValueError if a file exists that is no vocabulary, such as a text, and would be replaced by one."""
+    if Path(path).exists() and not set(SPECIAL_WORDS) <= set(read_vocabulary(path)):
+        raise ValueError(f"{path} is no vocabulary (which has {', '.join(SPECIAL_WORDS)}): choose another name")
+
+
 def build_vocabulary(
     sentences: Iterable[Sequence[str]],
     size: int | None = None,
     min_count: int = 1,
     max_words_in_memory: int = 20_000_000,
 ) -> Vocabulary:
-    """Counts words and keeps the most frequent ones, ties in alphabetical order. Words with a line break, which a file
-    with one word a line cannot hold, are left out.
+    """Counts words and keeps the most frequent ones, ties in alphabetical order. Words with a line break or with
+    whitespace around them, which a file with one word a line cannot hold, are left out.
 
     Args:
         sentences: each a list of words; read once, not kept in memory.
@@ -95,18 +102,20 @@ def build_vocabulary(
             these counts.
 
     Raises:
-        ValueError: no word is left.
+        ValueError: no word is left, or `size` has no room for one.
     """
+    if size is not None and size <= len(SPECIAL_WORDS):
+        raise ValueError(f"size is {size}, but must be {len(SPECIAL_WORDS) + 1} or more")
     counts: Counter[str] = Counter()
     dropped = 0
     for words in tqdm(sentences, "Counting words", unit=" sentences"):
-        require_list(words, "a sentence")
-        counts.update(words)
+        counts.update(as_list(words, "a sentence"))
         while len(counts) > max_words_in_memory:
             dropped += 1
             counts = Counter({word: count for word, count in counts.items() if count > dropped})
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-    words = [word for _, word in ranked if word and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)]
+    words = [word for _, word in ranked if word.strip(" \t") == word != "" and word not in SPECIAL_WORDS]
+    words = [word for word in words if not {"\n", "\r"} & set(word)]
     if not words:
         raise ValueError(f"no word occurs at least {min_count} times: lower min_count, or give more text.")
     return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])

@@ -17,9 +17,10 @@ from transformers import BatchEncoding, EvalPrediction
 from ..checkpoints.loading import load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
-from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
+from ..reading.conll import read_columns
+from ..text_elmo import as_list, drop_surrogates
+from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
-from ..utils.text import read_columns
 from .stored_layers import LayersCollator, place
 from .task import Piece, Record, Task, precision_recall_f1, ratio
 
@@ -47,7 +48,7 @@ class Resolved:
     characters: list[list[Span]] | None
 
 
-def read_conll2012(path: str | os.PathLike) -> Dataset:
+def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> Dataset:
     """The documents of a file in the columns of CoNLL-2012 or of LitBank; the ending of its name gives the compression.
 
     Returns:
@@ -62,7 +63,7 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
         from datasets import Dataset
 
     documents: list[dict[str, Any]] = []
-    for where, columns in read_columns(path):
+    for where, columns in read_columns(path, encoding):
         if not columns or columns[0].startswith("#end"):
             sentence = None
         elif begin := re.match(r"#begin document \((.*)\)(?:; part (\d+))?", " ".join(columns)):
@@ -135,9 +136,7 @@ def encode_document(
 def _sentences(document: Document) -> list:
     if isinstance(document, str):
         return document.split("\n")
-    for sentence in document:
-        require_list(sentence, "a sentence of a document")
-    return [list(sentence) for sentence in document]
+    return [as_list(sentence, "a sentence of a document") for sentence in document]
 
 
 class CoreferenceCollator(LayersCollator):
@@ -289,9 +288,9 @@ def resolve(
     Raises:
         ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
     """
-    require_list(documents, "documents")
-    speakers = [None] * len(documents) if speakers is None else speakers
-    genres = [None] * len(documents) if genres is None else genres
+    documents = as_list(documents, "documents")
+    speakers = [None] * len(documents) if speakers is None else as_list(speakers, "speakers")
+    genres = [None] * len(documents) if genres is None else as_list(genres, "genres")
     model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
     documents = [drop_surrogates(one) if isinstance(one, str) else one for one in documents]
     task = CoreferenceTask(model, tokenizer)
@@ -310,7 +309,7 @@ class CoreferenceTask(Task):
         document = document if isinstance(document, str) else [document]
         if self.pretokenized and isinstance(document, str):
             document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
-        speakers = speakers.split("\n") if isinstance(speakers, str) else speakers
+        speakers = re.split("\r?\n", speakers) if isinstance(speakers, str) else speakers
         if speakers is not None and len(speakers) != len(lines := _sentences(document)):
             raise ValueError(f"there are {len(speakers)} speakers of {len(lines)} lines")
         return document, speakers, genre and int(genre)

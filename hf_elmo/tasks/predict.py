@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import pyarrow
@@ -13,9 +12,10 @@ import torch
 
 from ..checkpoints.loading import load_head
 from ..modeling_heads_elmo import ElmoTaskModel
+from ..reading.files import local_path, require_free
+from ..reading.rows import Pair, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.jobs import Job, progress_bar, require_free, require_positive, run
-from ..utils.text import Pair, Row, local_path, rows_of
+from ..utils.jobs import Job, progress_bar, require_positive, run
 from .classification import ClassificationTask
 from .coreference import CoreferenceTask
 from .question_answering import QuestionAnsweringTask
@@ -101,28 +101,32 @@ def predict(
     # Also of a model of a subclass, or of a class of remote code.
     task_class = next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)
     task = task_class(model, tokenizer, batch_tokens, pretokenized)
-    reading = {"file_format": input_format, "encoding": encoding}
-    reading |= {"text_column": text_column, "text_pair_column": text_pair_column}
-    if speakers_column is not None or genre_column is not None:
-        reading["further_columns"] = speakers_column, genre_column
-    if output is not None:
-        output = local_path(output)
-        if output.suffix.lower() not in task.endings:
-            raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
-        require_free(output, inputs, overwrite)
-    with TemporaryDirectory() as folder:
-        rows = rows_of(inputs, reading, Path(folder), len(task.types) == 2)
-        if output is not None:
-            job, how = _Prediction(task, output), {"overwrite": overwrite, "restart": restart, "workers": workers}
-            total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
-            with progress_bar(total, progress, "predicting") as bar:
-                return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
-        checked, records = list(_checked(task, rows)), []
+    rows = Rows(
+        inputs,
+        input_format,
+        text_column,
+        encoding,
+        text_pair_column=text_pair_column,
+        further_columns=() if speakers_column is None and genre_column is None else (speakers_column, genre_column),
+        pairs=len(task.types) == 2,
+    )
+    if output is None:
+        checked = list(_checked(task, rows))
+        records: list[Record] = []
         with progress_bar(len(checked), progress, "predicting") as bar:
             for part in task.cut(checked):
                 records += task.run(part)
                 bar.update(len(part))
         return records
+    output = local_path(output)
+    if output.suffix.lower() not in task.endings:
+        raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
+    require_free(output, rows.files, overwrite)
+    total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
+    job = _Prediction(task, output)
+    with progress_bar(total, progress, "predicting") as bar:
+        how = {"overwrite": overwrite, "restart": restart, "workers": workers}
+        return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
 
 
 def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:

@@ -12,7 +12,8 @@ from transformers import BatchEncoding, EvalPrediction
 from ..checkpoints.loading import load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
-from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
+from ..text_elmo import as_list, drop_surrogates
+from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from .task import Piece, Record, Task
 
@@ -69,9 +70,10 @@ def encode_questions(
     >>> metrics = squad_metrics(tokenizer, squad["context"], squad["answers"])
     >>> arguments = TrainingArguments(folder, label_names=["start_positions", "end_positions", "piece"])
     ```"""
-    require_list(questions, "questions")
-    require_list(passages, "passages")
-    numbers = range(len(questions)) if numbers is None else numbers
+    questions = as_list(questions, "questions")
+    passages = as_list(passages, "passages")
+    answers = None if answers is None else as_list(answers, "answers")
+    numbers = range(len(questions)) if numbers is None else as_list(numbers, "numbers")
     names = [*tokenizer.model_input_names, "piece"]
     if answers is not None:
         names += ["start_positions", "end_positions"]
@@ -160,7 +162,8 @@ def squad_metrics(
     with extra_needed("train"):
         from torchmetrics.functional.text.squad import squad
 
-    require_list(passages, "passages")
+    passages = as_list(passages, "passages")
+    answers = as_list(answers, "answers")
     offsets = _word_offsets(tokenizer, passages, pretokenized)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
@@ -243,8 +246,9 @@ def answer(
     Raises:
         ValueError: the scores are NaN, the model has another head, or the tokenizer belongs to another model.
     """
-    questions = [question] if isinstance(question, str) else list(question)
-    passages = list(map(drop_surrogates, [passage] * len(questions) if isinstance(passage, str) else passage))
+    questions = [question] if isinstance(question, str) else as_list(question, "question")
+    passages = [passage] * len(questions) if isinstance(passage, str) else as_list(passage, "passage")
+    passages = list(map(drop_surrogates, passages))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
     how = {"max_length": max_length, "stride": stride, "max_answer_words": max_answer_words}
     task = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, **how)

@@ -16,11 +16,11 @@ from transformers import BatchEncoding, DataCollatorWithPadding
 
 from ..configuration_elmo import VERSION
 from ..modeling_heads_elmo import ElmoInputs, ElmoTaskModel
+from ..reading.files import local_path
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
 from ..utils.extras import extra_needed
 from ..utils.fingerprints import model_fingerprint
-from ..utils.text import local_path
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

@@ -14,8 +14,8 @@ from transformers import BatchEncoding, DataCollatorForTokenClassification, Eval
 from ..modeling_elmo import align_left
 from ..modeling_heads_elmo import ElmoInputs
 from ..pipeline_elmo import continues_span
+from ..reading.conll import read_sentences
 from ..utils.extras import extra_needed
-from ..utils.text import read_sentences
 from .stored_layers import LayersMixin
 from .task import Piece, Record, Task, precision_recall_f1, ratio
 

@@ -11,8 +11,9 @@ import numpy as np
 from ..checkpoints.loading import load_head
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
-from ..tokenization_elmo import ElmoTokenizer, require_list
-from ..utils.text import open_file, read_lines
+from ..reading.files import open_file, read_lines
+from ..text_elmo import as_list
+from ..tokenization_elmo import ElmoTokenizer
 
 
 def read_word_vectors(
@@ -36,8 +37,7 @@ def read_word_vectors(
     path = os.fspath(path)
     is_binary = path.lower().removesuffix(".gz").endswith(".bin")
     if words is not None:
-        require_list(words, "words")
-        words = {form for word in words for form in (word, word.lower())}
+        words = {form for word in as_list(words, "words") for form in (word, word.lower())}
     vectors: dict[str, np.ndarray] = {}
     for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
         if word and word not in vectors and (words is None or word in words) and not {"\n", "\r"} & set(word):
@@ -50,7 +50,7 @@ def read_word_vectors(
 def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
-    for number, line in enumerate(read_lines(path, newline="\n"), start=1):
+    for number, line in enumerate(read_lines(path, newline="\n", errors="replace"), start=1):
         columns = line.rstrip(" \r\n").split(" ")
         if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
             expected, size = map(int, columns)

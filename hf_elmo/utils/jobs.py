@@ -32,6 +32,7 @@ from tqdm.auto import tqdm
 from ..configuration_elmo import VERSION
 from ..kernels import enabled
 from ..modeling_elmo import ElmoPreTrainedModel
+from ..reading.files import require_free
 from ..tokenization_elmo import ElmoTokenizer
 from .fingerprints import model_fingerprint, tokenizer_fingerprint
 
@@ -87,7 +88,7 @@ def run(
     the time of those that were not computed before."""
     folder = output.with_name(f"{output.name}.parts")
     with _opened(folder, job.settings, restart):
-        require_free(output, None, overwrite)  # another run may have written it meanwhile
+        require_free(output, [], overwrite)  # another run may have written it meanwhile
         paths: list[Path] = []
         first = done = 0
         with _computing(job, folder, workers, bar) as compute:
@@ -117,16 +118,6 @@ def _say_resumed(bar: tqdm, done: int) -> None:
     """Says how many rows at the beginning an interrupted run has done, if any."""
     if done and not bar.disable:
         bar.write(f"continues after {done:,} rows", file=sys.stderr)
-
-
-def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
-    """Raises ValueError if a result would replace its input, and FileExistsError if it would replace another file
-    without `overwrite`."""
-    is_file = isinstance(inputs, (str, os.PathLike)) and os.path.exists(inputs)
-    if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
-        raise ValueError(f"output {str(output)!r} is the input; choose another name")
-    if output.is_dir() or (os.path.lexists(output) and not overwrite):
-        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True")
 
 
 def require_positive(**numbers: int | None) -> None:

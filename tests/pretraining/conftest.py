@@ -70,13 +70,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def trained(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
     """A language model trained on the general text for a while, with held-out text."""
     how = {"max_steps": 30, "optim": "adamw_torch", "learning_rate": 0.02, "loss_scale": 1.0, "save_steps": 20}
-    return pretrain(tmp_path_factory.mktemp("trained") / "out", files["general"], files["held_out"], **SMALL, **how)
+    return pretrain(files["general"], tmp_path_factory.mktemp("trained") / "out", files["held_out"], **SMALL, **how)
 
 
 @pytest.fixture(scope="session")
 def five_steps(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run of five steps, with checkpoints after 2, 4 and 5."""
-    return pretrain(tmp_path_factory.mktemp("five") / "out", files["general"], **SMALL, **STEPS).folder
+    return pretrain(files["general"], tmp_path_factory.mktemp("five") / "out", **SMALL, **STEPS).folder
 
 
 @pytest.fixture

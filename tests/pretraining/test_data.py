@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Iterator
 
+import datasets
 import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
-from hf_elmo.pretraining.texts import DatasetTexts
+from hf_elmo.pretraining.texts import Texts
 from tests.pretraining.conftest import TEXTS
 
 
@@ -22,7 +23,7 @@ def read_back(tokenizer: ElmoTokenizer, batch: dict[str, torch.Tensor], row: int
 
 def make(kind: type, tokenizer: ElmoTokenizer, sort_batches: int = 3, **arguments) -> PackedWindows | PaddedTexts:
     settings = {"seed": 3, "shuffle_block": 4, "batch_size": 2, **arguments}
-    data = kind(DatasetTexts(TEXTS), tokenizer, **({"window": 5} if kind is PackedWindows else {}) | settings)
+    data = kind(Texts(TEXTS), tokenizer, **({"window": 5} if kind is PackedWindows else {}) | settings)
     data.max_words, data.sort_batches = 8, sort_batches
     return data
 
@@ -56,7 +57,7 @@ def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
 
 def test_padded_rows_start_at_their_text(tokenizer):
     """The backward language model reads a document from its end."""
-    texts = DatasetTexts([TEXTS[0], [["a", "dog"], ["yes"]]])
+    texts = Texts([TEXTS[0], [["a", "dog"], ["yes"]]])
     data = PaddedTexts(texts, tokenizer, shuffle_block=0, batch_size=2)
     data.sort_batches = 1
     batch = next(iter(data))
@@ -102,7 +103,8 @@ def test_batches_that_were_read_are_read_in_another_process(tokenizer, kind):
 
 
 def test_texts_without_a_length(tokenizer):
-    stream, listed = (PackedWindows(DatasetTexts(each), tokenizer, 2, window=5) for each in (iter(TEXTS), TEXTS))
+    dataset = datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
+    stream, listed = (PackedWindows(Texts(each), tokenizer, 2, window=5) for each in (dataset, TEXTS))
     torch.testing.assert_close(next(iter(stream)), next(iter(listed)), rtol=0, atol=0)
 
 
@@ -139,7 +141,7 @@ def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size
 
 
 def test_each_block_of_each_pass_has_an_order_of_its_own(tokenizer):
-    source = DatasetTexts([[[str(number)]] for number in range(40)])
+    source = Texts([[[str(number)]] for number in range(40)])
     windows = PackedWindows(source, tokenizer, batch_size=1, window=2, seed=3, shuffle_block=20)
     read = [int(tokenizer.convert_ids_to_tokens(batch["input_ids"][0])[1]) for batch in (*windows, *windows)]
     blocks = [tuple(number % 20 for number in read[start : start + 20]) for start in range(0, 80, 20)]
@@ -148,8 +150,8 @@ def test_each_block_of_each_pass_has_an_order_of_its_own(tokenizer):
 
 
 def test_sentences_without_words_are_no_steps_of_windows(tokenizer):
-    with_blanks = DatasetTexts([[[], ["the", "cat"], []], [[]], [["a", "dog"], [], ["yes"]]])
-    without = DatasetTexts([[["the", "cat"]], [["a", "dog"], ["yes"]]])
+    with_blanks = Texts([[[], ["the", "cat"], []], [[]], [["a", "dog"], [], ["yes"]]])
+    without = Texts([[["the", "cat"]], [["a", "dog"], ["yes"]]])
     how = {"batch_size": 1, "window": 2, "shuffle_block": 0}
     found, expected = (list(one_pass(PackedWindows(source, tokenizer, **how))) for source in (with_blanks, without))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
@@ -161,7 +163,7 @@ def test_processes_take_rows_of_one_length_at_the_same_steps(tokenizer):
     how = {"batch_size": 1, "shuffle_block": 0, "world_size": 2}
     widths = []
     for rank, texts in enumerate(parts):
-        data = PaddedTexts(DatasetTexts(texts), tokenizer, **how, rank=rank)
-        data.part, data.endless, data.sort_batches = DatasetTexts(texts), True, 12
+        data = PaddedTexts(Texts(texts), tokenizer, **how, rank=rank)
+        data.part, data.endless, data.sort_batches = Texts(texts), True, 12
         widths.append([batch["labels"].shape[1] for batch in itertools.islice(data, 72)])
     assert widths[0] == widths[1] != sorted(widths[0])

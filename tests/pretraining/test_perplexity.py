@@ -7,7 +7,7 @@ import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
-from hf_elmo.pretraining.texts import DatasetTexts
+from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from tests.factories import small_model
 from tests.pretraining.conftest import TEXTS
@@ -42,11 +42,11 @@ def carried_by_hand(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, rows: l
 @pytest.mark.parametrize("words_per_batch", [1, 9, 10_000])
 def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer, words_per_batch):
     expected, count = carried_by_hand(model, tokenizer, [[text] for text in TEXTS])
-    result = perplexity(model, DatasetTexts(TEXTS), tokenizer=tokenizer, words_per_batch=words_per_batch)
+    result = perplexity(model, Texts(TEXTS), tokenizer=tokenizer, words_per_batch=words_per_batch)
     assert (result.forward, result.backward) == pytest.approx(expected, rel=1e-4)
     assert result.mean == pytest.approx(math.sqrt(math.prod(expected)), rel=1e-4)
     assert (result.words, result.sentences, result.unknown) == (count, len(TEXTS), 0)
-    assert perplexity(model, DatasetTexts(["the zebra", "cat"]), tokenizer=tokenizer).unknown == 1 / 5
+    assert perplexity(model, Texts(["the zebra", "cat"]), tokenizer=tokenizer).unknown == 1 / 5
 
 
 @pytest.mark.parametrize(("batch_size", "words_per_batch"), [(None, 4096), (None, 1), (4, 12), (4, 4096)])
@@ -57,6 +57,6 @@ def test_stateful_perplexity_is_that_of_each_row_sentence_after_sentence(model, 
         min(rows, key=lambda row: sum(len(own.split()) + 1 for own in row)).append(text)
     expected, count = carried_by_hand(model, tokenizer, rows)
     how = {"stateful": True, "batch_size": batch_size, "words_per_batch": words_per_batch}
-    result = perplexity(model, DatasetTexts(texts), tokenizer=tokenizer, **how)
+    result = perplexity(model, Texts(texts), tokenizer=tokenizer, **how)
     assert (result.words, result.sentences) == (count, len(texts))
     assert (result.forward, result.backward) == pytest.approx(expected, rel=1e-4)

@@ -37,7 +37,7 @@ def test_a_new_model_with_the_vocabulary_counted(trained, files):
 @pytest.mark.parametrize("recipe", ["new", "bilm-tf"])
 def test_the_softmax_begins_with_the_frequencies_of_its_sampler_and_words_may_be_longer(files, tmp_path, recipe):
     how = SMALL | ONE_STEP | {"config": TINY | {"max_word_length": 63}}
-    folder = pretrain(tmp_path / "out", files["general"], recipe=recipe, **how).folder
+    folder = pretrain(files["general"], tmp_path / "out", recipe=recipe, **how).folder
     tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
     assert (tokenizer.max_word_length, model.config.max_word_length) == (63, 63)
     words = torch.arange(len(tokenizer.vocabulary), dtype=torch.float64)
@@ -49,13 +49,13 @@ def test_the_softmax_begins_with_the_frequencies_of_its_sampler_and_words_may_be
 def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, tmp_path):
     """A word that is new in the vocabulary begins with the vector of `<UNK>`; others keep theirs."""
     how = SMALL | {"config": TINY | {"char_filters": []}, "max_steps": 30, "save_strategy": "no", "learning_rate": 0.02}
-    result = pretrain(tmp_path / "out", files["general"], files["held_out"], vocabulary_size=9, **how)
+    result = pretrain(files["general"], tmp_path / "out", files["held_out"], vocabulary_size=9, **how)
     assert result.after.mean < result.before.mean
     old = ElmoForPreTraining.from_pretrained(result.folder)
     assert [key for key in old.state_dict() if "char" in key] == ["elmo.char_encoder.word_embedding.weight"]
     write_lines(tmp_path / "vocab.txt", ["dog", "<S>", "assay", "</S>", "<UNK>", "the"])
     how |= ONE_STEP | {"config": None, "vocabulary": tmp_path / "vocab.txt", "init": result.folder}
-    new = ElmoForPreTraining.from_pretrained(pretrain(tmp_path / "new", files["domain"], recipe="new", **how).folder)
+    new = ElmoForPreTraining.from_pretrained(pretrain(files["domain"], tmp_path / "new", recipe="new", **how).folder)
     dog, assay, the = ElmoTokenizer.from_pretrained(result.folder).spell(["dog", "assay", "the"])[:, -1]
     assert assay == 1
     rows = [0, 1, 2, 3, dog, assay, the]
@@ -64,13 +64,13 @@ def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, 
 
 
 def test_options_that_cannot_be_and_held_out_text_that_is_trained_on(files, tmp_path):
-    texts, link = f"{files['general'].parent}/*.txt", tmp_path / "link.txt"
+    inputs, link = f"{files['general'].parent}/*.txt", tmp_path / "link.txt"
     link.symlink_to(files["general"])
     dataset = datasets.Dataset.from_dict({"text": GENERAL})
-    wrong = [{"layout": "lines"}, {"batch_size": 500}, {"held_out": link}, {"held_out": dataset, "texts": dataset}]
+    wrong = [{"layout": "lines"}, {"batch_size": 500}, {"held_out": link}, {"held_out": dataset, "inputs": dataset}]
     for changes in wrong:
         with pytest.raises(ValueError, match=next(iter(changes))):
-            pretrain(tmp_path / "out", **{**SMALL, "texts": texts, **changes})
+            pretrain(**{**SMALL, "inputs": inputs, "output": tmp_path / "out", **changes})
     assert not (tmp_path / "out").exists()
 
 
@@ -79,17 +79,17 @@ def test_parquet_a_dataset_and_a_stream_train_the_model_of_the_text(files, tmp_p
     for number, rows in enumerate((range(20), range(20, len(GENERAL)))):
         dataset.select(rows).to_parquet(tmp_path / f"texts-{number}.parquet")
     how = {**SMALL, "max_steps": 2, "save_strategy": "no", "vocabulary_size": 9}
-    expected = pretrain(tmp_path / "text", files["general"], files["held_out"], **how)
+    expected = pretrain(files["general"], tmp_path / "text", files["held_out"], **how)
     stream = dataset.to_iterable_dataset(num_shards=3)
     for name, texts in {"parquet": f"{tmp_path}/*.parquet", "dataset": dataset, "stream": stream}.items():
-        result = pretrain(tmp_path / name, texts, files["held_out"], text_column="body", **how)
+        result = pretrain(texts, tmp_path / name, files["held_out"], text_column="body", **how)
         assert_same_weights(result.folder, expected.folder)
         assert result.after == expected.after
 
 
 def test_a_domain_lowers_the_perplexity_of_its_held_out_text(trained, files, tmp_path):
     how = ADAPTED | {"batch_size": 6, "num_train_epochs": 2, "learning_rate": 0.005}
-    result = pretrain(tmp_path / "out", files["domain"], init=trained.folder, **how)
+    result = pretrain(files["domain"], tmp_path / "out", init=trained.folder, **how)
     assert result.before.sentences == len(DOMAIN) // HELD_OUT_EVERY
     assert result.after.mean < 0.95 * result.before.mean
     # Without a vocabulary of its own the domain is read with that of the old model.
@@ -98,7 +98,7 @@ def test_a_domain_lowers_the_perplexity_of_its_held_out_text(trained, files, tmp
 
 @pytest.mark.parametrize("given", [{}, {"eval_strategy": "no"}, {"load_best_model_at_end": False}], ids=str)
 def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(trained, files, tmp_path, given):
-    result = pretrain(tmp_path / "out", files["domain"], init=trained.folder, **ADAPTED, **HARMFUL, **given)
+    result = pretrain(files["domain"], tmp_path / "out", init=trained.folder, **ADAPTED, **HARMFUL, **given)
     if "load_best_model_at_end" in given:
         assert result.after.mean > result.before.mean
     else:
@@ -118,7 +118,7 @@ def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(tra
 )
 def test_when_an_adaptation_is_evaluated_and_saved(trained, files, tmp_path, given, evaluated, saved):
     how = ADAPTED | {"max_steps": 6, "learning_rate": 1e-3} | given
-    folder = pretrain(tmp_path / "out", files["domain"], init=trained.folder, **how).folder
+    folder = pretrain(files["domain"], tmp_path / "out", init=trained.folder, **how).folder
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     assert [entry["step"] for entry in history if "eval_loss" in entry] == evaluated
     assert sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*")) == saved
@@ -134,7 +134,7 @@ def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path):
     words = ["<S>", "</S>", "<UNK>", "assay", "the", "run"]
     Vocabulary(words).save(tmp_path / "words.txt")
     how = ADAPTED | ONE_STEP | {"pretokenized": False, "vocabulary": tmp_path / "words.txt"}
-    folder = pretrain(tmp_path / "out", files["domain"], init=begun, **how).folder
+    folder = pretrain(files["domain"], tmp_path / "out", init=begun, **how).folder
     adapted = ElmoTokenizer.from_pretrained(folder)
     assert adapted.vocabulary == words
     assert adapted.split_into_words(["The ASSAY"]) == [["the", "assay"]]
@@ -147,23 +147,23 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
     model = small_model()
     init = save_checkpoint(tmp_path / "elmo", model)
     how = ADAPTED | ONE_STEP | {"recipe": "new", "layout": "documents", "batch_size": 1}
-    folder = pretrain(tmp_path / "out", files["domain"], init=init, **how).folder
+    folder = pretrain(files["domain"], tmp_path / "out", init=init, **how).folder
     assert ElmoConfig.from_pretrained(folder).vocab_size == len(set(" ".join(DOMAIN).split())) + 3
     torch.testing.assert_close(ElmoModel.from_pretrained(folder).state_dict(), model.state_dict(), rtol=0, atol=0)
 
 
 def test_vocab_command(files, tmp_path, capsys):
     words, general = tmp_path / "new" / "v.txt", str(files["general"])
-    assert main(["vocab", str(words), general, "--pretokenized", "--size", "6"]) == 0
+    assert main(["vocab", general, str(words), "--pretokenized", "--size", "6"]) == 0
     assert Vocabulary.load(words).words == ["<S>", "</S>", "<UNK>", "the", "a", "all"]
     assert "6 words" in capsys.readouterr().out
-    assert main(["vocab", str(words), general]) == 1  # it is there already
-    assert main(["vocab", str(words), general, "--word-splitting=characters", "--overwrite"]) == 0
+    assert main(["vocab", general, str(words)]) == 1  # it is there already
+    assert main(["vocab", general, str(words), "--word-splitting=characters", "--overwrite"]) == 0
     assert {*Vocabulary.load(words).words[3:]} == set("".join(GENERAL)) - {" "}
 
 
 def test_pretrain_command(files, tmp_path, capsys):
-    arguments = ["pretrain", str(tmp_path / "out"), str(files["general"]), "--pretokenized", "--steps", "4"]
+    arguments = ["pretrain", str(files["general"]), str(tmp_path / "out"), "--pretokenized", "--steps", "4"]
     assert main([*arguments, "--config=hidden_sise=4"]) == 1
     arguments += ["--batch-size", "3", "--held-out", str(files["held_out"])]
     arguments += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]

@@ -16,8 +16,8 @@ from tests.kills import run_with_kills
 from tests.pretraining.conftest import CONFIG, GENERAL, SMALL, STEPS, assert_same_weights, launch
 
 
-def resume(folder: Path, texts: Any, **changes: Any) -> None:
-    pretrain(folder, **{**SMALL, **STEPS, "texts": texts, "resume": True, **changes})
+def resume(folder: Path, inputs: Any, **changes: Any) -> None:
+    pretrain(output=folder, **{**SMALL, **STEPS, "inputs": inputs, "resume": True, **changes})
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -62,9 +62,9 @@ def test_without_a_whole_checkpoint_it_starts_over_and_the_log_says_so(five_step
 )
 def test_a_run_of_epochs_stopped_in_its_second_one_makes_the_same_updates(files, tmp_path, how):
     how = SMALL | {"num_train_epochs": 2, "save_steps": 5, "batch_size": 9, "logging_steps": 1} | how
-    whole = pretrain(tmp_path / "whole", files["general"], **how).folder
+    whole = pretrain(files["general"], tmp_path / "whole", **how).folder
     shutil.copytree(whole / "checkpoint-5", tmp_path / "stopped" / "checkpoint-5")
-    stopped = pretrain(tmp_path / "stopped", files["general"], resume=True, **how)
+    stopped = pretrain(files["general"], tmp_path / "stopped", resume=True, **how)
     assert stopped.before is None  # no held-out text
     assert_same_weights(whole, stopped.folder)
     states = [TrainerState.load_from_json(folder / "trainer_state.json") for folder in (whole, stopped.folder)]
@@ -78,9 +78,9 @@ def test_a_run_is_continued_for_more_steps_unless_its_learning_rates_depend_on_t
     with pytest.raises(ValueError, match="max_steps"):
         resume(shutil.copytree(five_steps, tmp_path / "run"), files["general"], max_steps=6)
     how = {**SMALL, **STEPS, "lr_scheduler_type": "constant"}
-    whole = pretrain(tmp_path / "whole", files["general"], **how).folder
-    pretrain(tmp_path / "out", files["general"], **{**how, "max_steps": 2})
-    pretrain(tmp_path / "out", files["general"], resume=True, **how)
+    whole = pretrain(files["general"], tmp_path / "whole", **how).folder
+    pretrain(files["general"], tmp_path / "out", **{**how, "max_steps": 2})
+    pretrain(files["general"], tmp_path / "out", resume=True, **how)
     assert_same_weights(whole, tmp_path / "out")
 
 
@@ -90,9 +90,9 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
     stream = datasets.Dataset.from_dict({"text": GENERAL}).to_iterable_dataset(num_shards=2)
     shuffled = stream.shuffle(seed=7, buffer_size=11)
     how = {**SMALL, "batch_size": 12, "max_steps": 8, "save_steps": 6}  # more than one pass
-    whole = pretrain(tmp_path / "whole", shuffled, **how).folder
+    whole = pretrain(shuffled, tmp_path / "whole", **how).folder
     shutil.copytree(whole / "checkpoint-6", tmp_path / "stopped" / "checkpoint-6")
-    resumed = pretrain(tmp_path / "stopped", shuffled, resume=True, **how).folder
+    resumed = pretrain(shuffled, tmp_path / "stopped", resume=True, **how).folder
     assert_same_weights(whole, resumed)
     with pytest.raises(ValueError, match="text"):
         pretrain(tmp_path / "stopped", stream.skip(1), resume=True, **how)
@@ -105,7 +105,7 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
         ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
         ("layout", {"layout": "sentences"}),
         ("vocabulary", {"vocabulary": "words.txt"}),
-        ("text", {"texts": "other.txt"}),
+        ("text", {"inputs": "other.txt"}),
         ("held-out text", {"held_out": "other.txt"}),
         ("init", {"init": "run", "config": None, "recipe": "new"}),
     ],
@@ -117,7 +117,7 @@ def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monk
     (tmp_path / "other.txt").write_text(text.replace("the cat", "cat the", 1))  # as long as before
     before = files_of(run)
     with pytest.raises(ValueError, match=name):
-        resume(run, **{"texts": files["general"], **changes})
+        resume(run, **{"inputs": files["general"], **changes})
     assert files_of(run) == before
 
 
@@ -136,8 +136,8 @@ def test_a_model_is_overwritten_if_asked_and_copies_of_checkpoints_stay(run, fil
     copies = [shutil.copytree(run / "checkpoint-5", run / name) for name in ("checkpoint-good", "checkpoint-5-good")]
     before = list(map(files_of, copies))
     how = {**SMALL, **STEPS, "max_steps": 3, "save_steps": 1}
-    expected = pretrain(tmp_path / "new", files["domain"], **how).folder
-    pretrain(run, files["domain"], overwrite=True, save_total_limit=1, **how)
+    expected = pretrain(files["domain"], tmp_path / "new", **how).folder
+    pretrain(files["domain"], run, overwrite=True, save_total_limit=1, **how)
     assert_same_weights(expected, run)
     assert (run / "vocab.txt").read_bytes() == (expected / "vocab.txt").read_bytes()
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-3", *(path.name for path in copies)}
@@ -147,7 +147,7 @@ def test_a_model_is_overwritten_if_asked_and_copies_of_checkpoints_stay(run, fil
 
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(files, tmp_path):
-    command = ["pretrain", "OUT", str(files["general"]), "--pretokenized", "--resume", "--batch-size=3", "--window=5"]
+    command = ["pretrain", str(files["general"]), "OUT", "--pretokenized", "--resume", "--batch-size=3", "--window=5"]
     command += ["--steps=12", "--seed=8", "--set=use_cpu=true", "--set=save_steps=1", "--set=save_total_limit=3"]
     run_with_kills([*command, *CONFIG], tmp_path, whole_at_once=False)
 
@@ -179,14 +179,14 @@ def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
     """Half an epoch in two processes, whose parts have unequal words, with a checkpoint after each second step."""
     write_lines(tmp_path / "text.txt", [*GENERAL, *(line.replace("a", "aaaaaaaaaaaa") for line in GENERAL[:12])])
     program = write_lines(tmp_path / "worker.py", KILLED.splitlines())
-    options = [str(tmp_path / "text.txt"), "--pretokenized", "--batch-size=3", "--window=5", "--epochs=0.5", "--seed=8"]
+    options = ["--pretokenized", "--batch-size=3", "--window=5", "--epochs=0.5", "--seed=8"]
     options += ["--set=use_cpu=true", "--set=save_steps=2", *CONFIG]
-    assert not launch(program, ["pretrain", str(tmp_path / "whole"), *options])
-    killed = ["pretrain", str(tmp_path / "killed"), *options]
+    assert not launch(program, ["pretrain", str(tmp_path / "text.txt"), str(tmp_path / "whole"), *options])
+    killed = ["pretrain", str(tmp_path / "text.txt"), str(tmp_path / "killed"), *options]
     assert launch(program, killed, KILLED_AT="5")
     assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-4"
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     assert not launch(program, [*killed, "--resume"], ACCELERATE)
     assert_same_weights(tmp_path / "whole", tmp_path / "killed")
     with pytest.raises(ValueError, match="processes"):
-        pretrain(tmp_path / "killed", tmp_path / "text.txt", resume=True, num_train_epochs=0.5, seed=8, **SMALL)
+        pretrain(tmp_path / "text.txt", tmp_path / "killed", resume=True, num_train_epochs=0.5, seed=8, **SMALL)

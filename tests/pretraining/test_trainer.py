@@ -17,7 +17,7 @@ from transformers import EarlyStoppingCallback, set_seed
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.recipe import RECIPES
-from hf_elmo.pretraining.texts import DatasetTexts
+from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from tests import emulated_device
 from tests.factories import TINY, whitespace_tokenizer, write_lines
@@ -35,8 +35,8 @@ def make_trainer(
     config = ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=7, hidden_dropout=0.1)
     kind, sizes = (PaddedTexts, {}) if padded else (PackedWindows, {"window": 5})
     data = {**sizes, "batch_size": 2, "rank": args.process_index, "world_size": args.world_size}
-    dataset, model = kind(DatasetTexts(TEXTS), tokenizer, seed=5, shuffle_block=3, **data), ElmoForPreTraining(config)
-    return ElmoPreTrainer(model, args, dataset, DatasetTexts(TEXTS[:3]), tokenizer, callbacks=callbacks)
+    dataset, model = kind(Texts(TEXTS), tokenizer, seed=5, shuffle_block=3, **data), ElmoForPreTraining(config)
+    return ElmoPreTrainer(model, args, dataset, Texts(TEXTS[:3]), tokenizer, callbacks=callbacks)
 
 
 def test_the_learning_rate_warms_up_over_4_percent_and_falls_over_60(tokenizer, tmp_path):
@@ -57,7 +57,7 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path,
     for dropout in (trainer.model.dropout, *(layer.dropout for layer in trainer.model.elmo.bilm.layers)):
         dropout.p = 0.0
     before = copy.deepcopy(trainer.model)
-    loss = before(**next(iter(PackedWindows(DatasetTexts(TEXTS), tokenizer, 2, 5, seed=5, shuffle_block=3)))).loss
+    loss = before(**next(iter(PackedWindows(Texts(TEXTS), tokenizer, 2, 5, seed=5, shuffle_block=3)))).loss
     (loss * 20).backward()
     norm = torch.nn.utils.get_total_norm(parameter.grad for parameter in before.parameters() if parameter.requires_grad)
     assert norm > 0.3, "nothing is clipped: the test would prove too little"
@@ -209,9 +209,9 @@ with pytest.raises(ValueError, match="texts"):
 def two_parts(tokenizer: ElmoTokenizer) -> PackedWindows:
     """The batches of two processes, one under the other in one process."""
     how = {"window": 5, "seed": 5, "shuffle_block": 3}
-    parts = [PackedWindows(DatasetTexts(TEXTS), tokenizer, 2, **how, rank=rank, world_size=2) for rank in (0, 1)]
+    parts = [PackedWindows(Texts(TEXTS), tokenizer, 2, **how, rank=rank, world_size=2) for rank in (0, 1)]
     pairs = zip(*(iter(part._next_batch, None) for part in parts), strict=True)
-    both = PackedWindows(DatasetTexts(TEXTS), tokenizer, 4, **how)
+    both = PackedWindows(Texts(TEXTS), tokenizer, 4, **how)
     both._next_batch = ({name: torch.cat((one[name], other[name])) for name in one} for one, other in pairs).__next__
     return both
 

@@ -1,0 +1,74 @@
+"""The columns of CoNLL: a line for each word, a blank line after each sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+
+from .files import read_lines
+
+# Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
+NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.:]+ = ")
+NO_WORD_ID = re.compile(r"\d+[-.]\d+")  # CoNLL-U's ranges and empty nodes; in WebAnno, `1-2` numbers a word
+# A first line with the names of the columns, such as HIPE's `TOKEN NE-COARSE-LIT ...`.
+COLUMN = r"lemma|[ux]?pos|feats|head|dep(rel|s)|chunk|ner?|(ner[ _])?(tag|label)s?|ne[lr]?-[-\w]+|render|seg|misc"
+HEADER = re.compile(rf"(id )?(token|word|form)s?( ({COLUMN}))+", re.IGNORECASE)
+
+
+def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[tuple[str, list[str]]]:
+    """The place of each line of a file in CoNLL's format, for error messages, and its columns; a blank line has none.
+    Tabs separate the columns of a line that has tabs, otherwise spaces do. (A no-break space is a part of a word.)"""
+    for number, line in enumerate(read_lines(path, encoding), start=1):
+        line = line.rstrip("\n")
+        columns = line.split("\t") if "\t" in line else filter(None, line.split(" "))
+        yield f"{path}, line {number}", [column.strip(" ") for column in columns] if line.strip(" \t") else []
+
+
+def read_sentences(
+    path: str | os.PathLike, word: int | None = None, tag: int | None = None, encoding: str = "utf-8"
+) -> Iterator[list[list[str]]]:
+    """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
+    words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
+    size = 0  # the number of columns
+    for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]):
+        lines = [(where, columns) for where, columns in group if columns and not NO_WORD.match(" ".join(columns))]
+        if size == 0 and lines and HEADER.fullmatch(" ".join(lines[0][1])):
+            del lines[0]
+        if not (lines := [line for line in lines if not line[1][0].startswith("# ")]):
+            continue
+        own = [columns for _, columns in lines if not columns[0].startswith("#")]
+        if own or not size:
+            size = Counter(map(len, own or (columns for _, columns in lines))).most_common(1)[0][0]
+        if word is None and own:
+            word = _word_column(own)
+        wanted = [word or 0] if tag is None else [word or 0, tag]
+        has_wanted = all(-size <= column < size for column in wanted) and (size > 1 or tag is None)
+        is_numbered = wanted[0] != 0 and any(columns[0].isdecimal() for _, columns in lines)
+        sentence = []
+        for where, columns in lines:
+            is_whole = has_wanted and len(columns) == size
+            if columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#")):
+                continue
+            if is_numbered and NO_WORD_ID.fullmatch(columns[0]):
+                continue
+            if not (is_whole and all(columns[column] for column in wanted)):
+                named = dict(zip(("word", "tag"), wanted, strict=False))
+                raise ValueError(
+                    f"{where}: {columns} must be {size} columns, as in its sentence, and have {named}"
+                )
+            sentence.append([columns[column] for column in wanted])
+        if sentence:
+            yield sentence
+
+
+def _word_column(sentence: list[list[str]]) -> int:
+    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0."""
+    numbers = [columns[0] for columns in sentence if len(columns) > 1 and not NO_WORD_ID.fullmatch(columns[0])]
+    if numbers[:1] in (["0"], ["1"]) and all(map(str.isdecimal, numbers)):
+        return 1
+    places = ((columns[1:3], str(place)) for place, columns in enumerate(sentence) if len(columns) > 3)
+    is_2012 = [part.isdecimal() and number == place for (part, number), place in places]
+    return 3 if len(is_2012) == len(sentence) and all(is_2012) else 0

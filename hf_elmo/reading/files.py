@@ -1,0 +1,116 @@
+"""Files: paths, folders, patterns and addresses, and the lines of text in them.
+
+fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
+Names that end in `.gz`, `.bz2`, `.xz` or `.zst` are compressed files. Only one block of a file is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+from typing import IO
+from zlib import error as ZlibError
+
+import fsspec
+import pyarrow
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd"}
+
+
+class Files(list):
+    """Paths, folders, patterns or addresses, whose rows are read one after another. (A list of strings has texts.)"""
+
+
+def local_path(path: str | os.PathLike) -> Path:
+    """A path to write to; ValueError for an address, such as `s3://bucket/name`, which would become a folder `s3:`."""
+    if re.match(r"\w{2,}:/", os.fspath(path)):
+        raise ValueError(f"{os.fspath(path)!r} is an address, but must be a path: write to one, and upload it then")
+    return Path(path)
+
+
+def is_pipe(path: str | os.PathLike) -> bool:
+    """Whether a path is a named pipe, such as that of a shell's `<(zcat x)`; it can be read once."""
+    return os.path.exists(path) and Path(path).is_fifo()
+
+
+def require_apart(output: Path, inputs: Iterable[str | os.PathLike]) -> None:
+    """Raises ValueError if `output` is one of the files or folders that are read, or the folder that one is in."""
+    for path in inputs if os.path.exists(output) else ():
+        for place in (path, os.path.dirname(os.path.realpath(path))):
+            if os.path.exists(path) and os.path.samefile(place, output):
+                raise ValueError(f"output {str(output)!r} is the input {str(path)!r} or its folder; choose another one")
+
+
+def require_free(output: Path, inputs: Iterable[str], overwrite: bool) -> None:
+    """Raises ValueError as [`require_apart`], and FileExistsError if `output` exists, without `overwrite`."""
+    require_apart(output, inputs)
+    if output.is_dir() or (os.path.lexists(output) and not overwrite):
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True")
+
+
+def find_files(pattern: str | os.PathLike) -> list[str]:
+    """The files that a path, a folder or a glob pattern stands for, in alphabetical order; FileNotFoundError if there
+    is none. A folder stands for all files below it, except files and folders whose names begin with a dot or an
+    underscore. Pipes and standard input (`"-"`) stand for themselves."""
+    if os.fspath(pattern) == "-" or is_pipe(pattern):
+        return [os.fspath(pattern)]
+    filesystem, path = url_to_fs(os.fspath(pattern))
+    if filesystem.isfile(path):
+        paths = [path]
+    elif filesystem.isdir(path):
+        paths = [file for file in filesystem.find(path) if not re.search("/[._]", file.removeprefix(path))]
+    else:
+        paths = [file for file in filesystem.glob(path) if not filesystem.isdir(file)]
+    if not paths:
+        error = FileNotFoundError(f"there is no file {os.fspath(pattern)!r:.80}")
+        error.add_note("For texts, pass a list of them.")
+        raise error
+    is_local = isinstance(filesystem, LocalFileSystem)
+    return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
+
+
+@contextmanager
+def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`; ValueError if they end too
+    early, as after an interrupted download, or are damaged."""
+    name = os.fspath(path)
+    compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+    by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
+    by_fsspec = None if by_pyarrow else compression
+    filesystem, place = url_to_fs(name)
+    try:
+        if compression and filesystem.size(place) == 0 and not is_pipe(name):
+            raise EOFError("it is empty")
+        with open(name, "rb") if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
+            yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
+    except (EOFError, LZMAError, OSError, ZlibError) as error:
+        if compression is None or getattr(error, "errno", None):
+            raise
+        raise ValueError(f"{name} is incomplete or damaged ({error}): fetch it again") from error
+
+
+def read_lines(
+    path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
+) -> Iterator[str]:
+    """The lines of a text file ([`open_file`]), each with its line break, which `newline` determines as in `open`; a
+    byte order mark at the beginning of UTF-8 is left out. ValueError, with the number of the line, for bytes that are
+    invalid in the encoding, which `errors` treats as in `open`."""
+    codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+    lines_read = 0
+    try:
+        with open_file(path) as file, TextIOWrapper(file, codec, errors, newline) as lines:
+            for line in lines:
+                lines_read += 1
+                yield line
+    except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
+        line = lines_read + error.object[: error.start].count(b"\n") + 1
+        message = f"{path}, line {line}: not valid {encoding} ({error.reason}): pass its encoding="
+        raise ValueError(message) from error
