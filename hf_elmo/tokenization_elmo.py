@@ -114,17 +114,23 @@ class CharacterVocabulary:
 
 # Words as in the 1 Billion Word Benchmark, on which the published English models were trained: case is kept,
 # punctuation and clitics are split off ("don 't", "dog 's"); numbers, hyphenated words and abbreviations stay whole.
+# Invisible characters are no words. Between letters, they belong to the word (a soft hyphen, the joiners of Persian),
+# except a zero-width space; after a symbol, those that vary it or join it to another one (emoji) do.
 _LETTER = r"[\p{L}\p{M}\p{N}]"
+_IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
+_VISIBLE = rf"(?!{_IGNORABLE}|\p{{Cc}})\S"
 TITLES = "Mrs?|Ms|Mme|Messrs|Drs?|Prof|Rev|Hon|St|Sts|Gen|Col|Maj|Capt|Lt|Sgt|Gov|Sen|Rep|Jr|Sr|Inc|Corp|Ltd|Co|Bros|vs"
 LM1B_PATTERN = "|".join(
     (
         rf"(?<!{_LETTER})(?:{TITLES})\.",
         rf"(?<!{_LETTER})(?:\p{{L}}\.){{2,}}",  # U.S., e.g.
         rf"(?<!{_LETTER})\p{{Lu}}\.(?=\s+\p{{Lu}})",  # J. Smith
-        rf"{_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})){_LETTER}+)*",  # word, well-known, 3,000.50, 98th
+        # word, well-known, 3,000.50, 98th
+        rf"(?!{_IGNORABLE}){_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})|(?:(?!\x{{200B}}){_IGNORABLE})+){_LETTER}+)*",
         rf"(?<={_LETTER})'\p{{L}}+",  # 's, 't
         r"(?<!\S)'(?:[sdmtSDMT]|ll|re|ve|LL|RE|VE)(?![\p{L}\p{N}])",  # 's, 't, already split off
-        r"\.{2,}|-{2,}|\S",
+        r"\.{2,}|-{2,}",
+        rf"{_VISIBLE}(?:[\x{{FE00}}-\x{{FE0F}}]\x{{20E3}}?|\x{{200D}}(?!{_LETTER}){_VISIBLE})*",
     )
 )
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
@@ -133,7 +139,7 @@ _PLAIN_QUOTES = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1
 WORD_SPLITTINGS = {
     "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), _PLAIN_QUOTES),
     "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
-    "characters": (pre_tokenizers.Split(Regex(r"\S"), "removed", invert=True), None),
+    "characters": (pre_tokenizers.Split(Regex(_VISIBLE), "removed", invert=True), None),
 }
 
 

@@ -45,7 +45,7 @@ train() { # PACKAGE OUT SECONDS OPTIONS...
     [ ! -d "$work/init" ] || init=(--init "$work/init")
     # SIGINT ends a training after its step.
     PYTHONPATH=$work timeout --preserve-status --kill-after 60 --signal INT "$seconds" \
-        "$python" -m hf_elmo pretrain "$work/out" "$work/corpus/train.txt.gz" --words --recipe new \
+        "$python" -m hf_elmo pretrain "$work/corpus/train.txt.gz" "$work/out" --words --recipe new \
         --vocab "$work/corpus/vocab.txt" --ema 0.999 --steps 1000000000 --set lr_scheduler_type=constant_with_warmup \
         --set warmup_steps=300 --set save_strategy=no --set disable_tqdm=true "${init[@]}" "${@:4}" 2>&1 | tee "$out/log.txt"
     copy_model "$work/out" "$work/model"

@@ -95,7 +95,7 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
     resumed = pretrain(shuffled, tmp_path / "stopped", resume=True, **how).folder
     assert_same_weights(whole, resumed)
     with pytest.raises(ValueError, match="text"):
-        pretrain(tmp_path / "stopped", stream.skip(1), resume=True, **how)
+        pretrain(stream.skip(1), tmp_path / "stopped", resume=True, **how)
 
 
 @pytest.mark.parametrize(

@@ -80,5 +80,5 @@ def test_fingerprints_know_the_ends_of_a_text(tmp_path):
     rows = [f"text {number}" for number in range(1000)]
     texts = [rows, ["other 00", *rows[1:]], [*rows[:-1], "other 00"]]
     files = [Texts(write_lines(tmp_path / f"{number}.txt", lines)) for number, lines in enumerate(texts)]
-    for sources in (files, map(DatasetTexts, texts)):
+    for sources in (files, map(Texts, texts)):
         assert len({str(source.fingerprint) for source in sources}) == 3

@@ -50,7 +50,6 @@ FILES = {
     "spaces among tabs": ("Anna\tB-x \nmet O\r\n \n", {}, [ANNA]),
     "hashtags": ("#end\tO\n#begin O\n#newdoc\tO\n", {}, [[("#end", "O"), ("#begin", "O"), ("#newdoc", "O")]]),
     "WebAnno": ("#Text=Anna met\n1-1\t0-4\tAnna\tB-x\n1-2\t5-8\tmet\tO\n", {"word": 2, "tag": 3}, [ANNA]),
-    "ragged lines": ("a Anna B-x 1 2\nb met O\n", {"word": 1, "tag": 2}, [ANNA]),
     "nothing": ("\n", {}, []),
 }
 
