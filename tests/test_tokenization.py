@@ -217,7 +217,8 @@ def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
     def aligned(labels: list, texts: list = words, **how: object) -> list:
         return tokenizer.align_labels(tokenizer(texts, is_split_into_words=True, **how), labels)
 
-    for given in (labels, list(map(torch.tensor, labels)), pd.Series(labels, index=[8, 9])):
+    columns = [pd.Series(own, index=range(2, 2 - len(own), -1)) for own in labels]
+    for given in (labels, list(map(torch.tensor, labels)), pd.Series(labels, index=[1, 0]), columns):
         assert aligned(given) == [[-100, 4, 5, 6, -100], [-100, 7, -100]]
     assert aligned(["O", "O", "B-LOC"], words[0]) == [-100, "O", "O", "B-LOC", -100]
     assert aligned(labels, padding=True, padding_side="left")[1] == [-100, -100, -100, 7, -100]

@@ -43,6 +43,25 @@ def test_one_billion_word_style(text: str, words: str) -> None:
     assert "".join(words.split()) == "".join(text.split()).translate(quotes)
 
 
+INVISIBLE = {
+    "I \u2764\ufe0f you\u200b": ["I", "\u2764\ufe0f", "you"],
+    "zero\u200bwidth \u200b \ufe0f.": ["zero", "width", "."],
+    "co\u00adop\u2060en": ["co\u00adop\u2060en"],
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u200fok": [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "ok",
+    ],
+    "\U0001f469\u200d\U0001f469 1\ufe0f\u20e3 -\u200da": ["\U0001f469\u200d\U0001f469", "1\ufe0f\u20e3", "-", "a"],
+    "\ufeffa\0b\x1b[0m": ["a", "b", "[", "0m"],
+}
+
+
+@pytest.mark.parametrize(("text", "words"), INVISIBLE.items(), ids=map(ascii, INVISIBLE))
+def test_invisible_characters_are_no_words(text: str, words: list[str]) -> None:
+    assert ElmoTokenizer().tokenize(text) == words
+    assert ElmoTokenizer("characters").tokenize("a\u200bb\0") == ["a", "b"]
+
+
 def test_other_splittings() -> None:
     text = "It's  3,000.50\t(“quoted”)\nMr. x-y 😀."
     assert ElmoTokenizer(word_splitting="whitespace").tokenize(text) == text.split()

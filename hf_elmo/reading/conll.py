@@ -56,9 +56,7 @@ def read_sentences(
                 continue
             if not (is_whole and all(columns[column] for column in wanted)):
                 named = dict(zip(("word", "tag"), wanted, strict=False))
-                raise ValueError(
-                    f"{where}: {columns} must be {size} columns, as in its sentence, and have {named}"
-                )
+                raise ValueError(f"{where}: {columns} must be {size} columns, as in its sentence, and have {named}")
             sentence.append([columns[column] for column in wanted])
         if sentence:
             yield sentence

@@ -60,7 +60,7 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     """The files that a path, a folder or a glob pattern stands for, in alphabetical order; FileNotFoundError if there
     is none. A folder stands for all files below it, except files and folders whose names begin with a dot or an
     underscore. Pipes and standard input (`"-"`) stand for themselves."""
-    if os.fspath(pattern) == "-" or is_pipe(pattern):
+    if os.fspath(pattern) == "-" or os.path.isfile(pattern) or is_pipe(pattern):
         return [os.fspath(pattern)]
     filesystem, path = url_to_fs(os.fspath(pattern))
     if filesystem.isfile(path):

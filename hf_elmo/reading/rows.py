@@ -133,7 +133,7 @@ class Rows:
         word = self.text_column if kind == "conll" and isinstance(self.text_column, int) else None
         columns = {self.text_column, self.text_pair_column, *self.further_columns} - {None, word}
         if columns and kind in ("text", "fasta", "conll"):
-            raise ValueError(f"{path} is read as {kind}, without named columns: pass input_format")
+            raise ValueError(f"{path} is read as {kind}, without named columns: pass input_format, or no column")
         return getattr(self, f"_read_{kind}")(path)
 
     def format_of(self, file: str) -> str:
@@ -279,6 +279,7 @@ class Rows:
             if (first := next(rows, None)) is None:
                 raise ValueError(f"{path} is empty")
             first = first or [""]
+            start = reader.line_num + 1
             has_header = _has_header(first, self.text_column)
             names = first if has_header else [str(column) for column in range(len(first))]
             try:
@@ -292,12 +293,12 @@ class Rows:
             for row in rows if has_header else chain([first], rows):
                 row = row or [""] * len(names)  # a blank line of a TSV is a blank text
                 if len(row) != len(names):
-                    raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
+                    raise ValueError(f"{path}, line {start}: expected {len(names)} columns, got {len(row)}")
                 yield f"{path}, line {start}", self._value([row[place] for place in places])
                 start = reader.line_num + 1
         except csv.Error as error:
             place = f"{start} to {reader.line_num}" if start < reader.line_num else start
-            raise ValueError(f"{path}, line {place}: {error}") from error
+            raise ValueError(f"{path}, line {place}: {error} (a quote that is not closed, or not doubled)") from error
 
 
 def _patterns(inputs: Any) -> list:

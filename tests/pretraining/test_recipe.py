@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 
 import datasets
@@ -53,7 +54,7 @@ def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, 
     assert result.after.mean < result.before.mean
     old = ElmoForPreTraining.from_pretrained(result.folder)
     assert [key for key in old.state_dict() if "char" in key] == ["elmo.char_encoder.word_embedding.weight"]
-    write_lines(tmp_path / "vocab.txt", ["dog", "<S>", "assay", "</S>", "<UNK>", "the"])
+    write_lines(tmp_path / "vocab.txt", ["dog", "<S>", "assay\t", "</S>", "<UNK> ", "the"])
     how |= ONE_STEP | {"config": None, "vocabulary": tmp_path / "vocab.txt", "init": result.folder}
     new = ElmoForPreTraining.from_pretrained(pretrain(files["domain"], tmp_path / "new", recipe="new", **how).folder)
     dog, assay, the = ElmoTokenizer.from_pretrained(result.folder).spell(["dog", "assay", "the"])[:, -1]
@@ -67,7 +68,14 @@ def test_options_that_cannot_be_and_held_out_text_that_is_trained_on(files, tmp_
     inputs, link = f"{files['general'].parent}/*.txt", tmp_path / "link.txt"
     link.symlink_to(files["general"])
     dataset = datasets.Dataset.from_dict({"text": GENERAL})
-    wrong = [{"layout": "lines"}, {"batch_size": 500}, {"held_out": link}, {"held_out": dataset, "inputs": dataset}]
+    wrong = [
+        {"window": -5},
+        {"batch_size": 0},
+        {"layout": "lines"},
+        {"batch_size": 500},
+        {"held_out": link},
+        {"held_out": dataset, "inputs": dataset},
+    ]
     for changes in wrong:
         with pytest.raises(ValueError, match=next(iter(changes))):
             pretrain(**{**SMALL, "inputs": inputs, "output": tmp_path / "out", **changes})
@@ -125,7 +133,7 @@ def test_when_an_adaptation_is_evaluated_and_saved(trained, files, tmp_path, giv
     assert sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*")) == saved
 
 
-def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path):
+def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path, monkeypatch):
     """Words of both vocabularies keep their rows, and the tokenizer its settings."""
     begun = shutil.copytree(trained.folder, tmp_path / "begun", ignore=shutil.ignore_patterns("checkpoint-*"))
     tokenizer = ElmoTokenizer.from_pretrained(begun, padding_side="left")
@@ -135,7 +143,12 @@ def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path):
     words = ["<S>", "</S>", "<UNK>", "assay", "the", "run"]
     Vocabulary(words).save(tmp_path / "words.txt")
     how = ADAPTED | ONE_STEP | {"pretokenized": False, "vocabulary": tmp_path / "words.txt"}
+    warnings = []
+    monkeypatch.setattr(
+        "hf_elmo.pretraining.recipe.logger.warning", lambda text, *values: warnings.append(text % values)
+    )
     folder = pretrain(files["domain"], tmp_path / "out", init=begun, **how).folder
+    assert re.match("59% of the first words .* are not in", warnings[0])
     adapted = ElmoTokenizer.from_pretrained(folder)
     assert adapted.vocabulary == words
     assert adapted.split_into_words(["The ASSAY"]) == [["the", "assay"]]

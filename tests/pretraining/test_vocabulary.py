@@ -25,10 +25,12 @@ RARE = [[f"rare{number}", "often", f"other{number}", "often", "sometimes"] for n
 )
 def test_the_frequent_words_are_kept(sentences: list, how: dict, words: list):
     assert build_vocabulary(sentences, **how).words == ["<S>", "</S>", "<UNK>", *words]
+    with pytest.raises(ValueError, match="size is 3"):
+        build_vocabulary(sentences, size=3)
 
 
 def test_a_file_is_one_word_a_line_and_words_outside_or_like_boundaries_are_unknown(tmp_path):
-    vocabulary = build_vocabulary([*SENTENCES, ["\n", "b\rc"]])  # words that are left out
+    vocabulary = build_vocabulary([*SENTENCES, ["\n", "b\rc", " a"]])  # words that are left out
     vocabulary.save(tmp_path / "vocab.txt")
     assert (tmp_path / "vocab.txt").read_bytes() == "<S>\n</S>\n<UNK>\nb\na\nc\nd\nü\n".encode()
     assert Vocabulary.load(tmp_path / "vocab.txt").words == vocabulary.words

@@ -196,6 +196,7 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
     documents = ["Ann saw a dog .\nShe ran .\nIt came .", "He slept .\nHe ran ."]
     speakers, genres = [["Eve", None, "Eve"], ["Tom", "Eve"]], [2, 0]
     rows = [{"text": t, "who": s, "genre": g} for t, s, g in zip(documents, speakers, genres, strict=True)]
+    rows[0]["who"] = "Eve\r\n\r\nEve"
     source = write_lines(tmp_path / "in.jsonl", map(json.dumps, rows))
     read, forward = [], RESOLVER.forward
     monkeypatch.setattr(RESOLVER, "forward", lambda self, **given: read.append(given) or forward(self, **given))

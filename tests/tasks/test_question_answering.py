@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from datasets import Dataset
@@ -34,7 +35,8 @@ def words() -> ElmoTokenizer:
 
 def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
     words.words = ["the", "cat"]
-    columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
+    shuffled = (pandas.Series(own, index=[2, 0, 1]) for own in (QUESTIONS, PASSAGES, ANSWERS))
+    columns = encode_questions(words, *shuffled, allow_no_answer=True)
     expected = words(QUESTIONS, PASSAGES)
     for key in ("input_ids", "attention_mask", "word_vector_ids"):
         assert columns[key] == expected[key]
@@ -173,7 +175,8 @@ def prediction(columns: dict, spans: list[tuple[int, int] | None]) -> EvalPredic
 
 def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
     columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
-    metrics = squad_metrics(words, PASSAGES, ANSWERS, allow_no_answer=True)
+    passages, answers = (pandas.Series(own, index=[2, 0, 1]) for own in (PASSAGES, ANSWERS))
+    metrics = squad_metrics(words, passages, answers, allow_no_answer=True)
     found = metrics(prediction(columns, [(7, 9), (17, 17), None]))
     assert found == {"exact_match": pytest.approx(2 / 3), "f1": pytest.approx(2 / 3)}
     # "The cat's mats" is another answer to the first question; for the second, "no cheese" is found, but "chees" right.

@@ -52,6 +52,8 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
     words, vectors = read_word_vectors(tmp_path / "a.txt")
     assert words == ["the", ". .", "\xa0"]
     assert vectors.tolist() == [[1, 2], [3, 4], [9, 1]]
+    (tmp_path / "a.txt").write_bytes(b"1 2\nna\xc3 1 2\n")  # cut inside a character
+    assert read_word_vectors(tmp_path / "a.txt")[0] == ["na\N{REPLACEMENT CHARACTER}"]
 
 
 @pytest.mark.parametrize(

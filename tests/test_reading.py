@@ -1,0 +1,377 @@
+"""Reading text: lines, rows of every format, and `pretokenized=True`, which means the same everywhere."""
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import os
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from threading import Thread
+
+import pandas
+import pyarrow
+import pyarrow.parquet
+import pytest
+from datasets import Dataset
+
+import hf_elmo
+from hf_elmo import ElmoForTokenClassification, store_layers
+from hf_elmo.conversion import convert
+from hf_elmo.reading.files import find_files, read_lines
+from hf_elmo.reading.rows import Rows, check_row
+from hf_elmo_cli import main
+from tests.factories import save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
+from tests.language_models import small_language_model, small_tokenizer
+from tests.pretraining.conftest import CONFIG
+
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+COMPRESS[".zst"] = lambda data: pyarrow.compress(data, "zstd", asbytes=True)
+ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_lines_of_plain_and_compressed_files(tmp_path, ending):
+    path, compress = tmp_path / f"a.txt{ending}", COMPRESS[ending]
+    path.write_bytes(compress(b"\xef\xbb\xbf" + "ü\n\ufeffb\r\nc\u2028d\n\nlast".encode()))
+    for encoding in ("utf-8", "UTF8", "utf_8"):
+        assert list(read_lines(path, encoding)) == ["ü\n", "\ufeffb\n", "c\u2028d\n", "\n", "last"]
+    assert list(read_lines(path, newline=""))[1] == "\ufeffb\r\n"
+    if ending:  # as an interrupted download leaves it
+        data = compress(str([*range(9999)]).encode())
+        for path, length in ((tmp_path / f"b.txt{ending}", len(data) // 2), (tmp_path / f"b.csv{ending}", 0)):
+            path.write_bytes(data[:length])
+            with pytest.raises(ValueError, match=re.escape(f"{path.name} is incomplete")):
+                list(Rows(path))
+
+
+@pytest.mark.parametrize("before", [2, 5000])
+def test_bytes_of_another_encoding_are_named_by_their_line(tmp_path, before):
+    (tmp_path / "a.txt").write_bytes(b"good\n" * before + b"na\xefve\n")
+    with pytest.raises(ValueError, match=rf"a\.txt, line {before + 1}"):
+        list(read_lines(tmp_path / "a.txt"))
+    assert list(read_lines(tmp_path / "a.txt", "latin-1"))[-1] == "naïve\n"
+
+
+def test_files_of_paths_folders_and_patterns(tmp_path):
+    for name in ("b.txt", "a.txt", "more/c.jsonl", "a[1].txt", "_SUCCESS", ".hidden/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for pattern, names in (
+        (".", ["a.txt", "a[1].txt", "b.txt", "more/c.jsonl"]),
+        ("a[1].txt", ["a[1].txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("**/*.jsonl", ["more/c.jsonl"]),
+    ):
+        assert find_files(tmp_path / pattern) == [str(tmp_path / name) for name in names]
+    with pytest.raises(FileNotFoundError):
+        find_files(tmp_path / "nothing*.txt")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.csv.gz", "a.parquet"])
+def test_every_format_gives_the_rows(tmp_path, name):
+    """As pandas writes them, also with another ending."""
+    table, path = pandas.DataFrame({"id": range(len(ROWS)), "text": ROWS}), tmp_path / name
+    if name == "a.parquet":
+        table.to_parquet(path, row_group_size=2)
+    elif name == "a.jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_csv(path, index=False)
+    rows = Rows(path)
+    assert list(rows) == list(rows) == ROWS  # a second reading begins at the beginning
+    other_name = path.rename(tmp_path / ("a.data" + ".gz" * name.endswith(".gz")))
+    assert list(Rows(other_name, name.split(".")[1])) == ROWS
+
+
+def test_lists_of_words_fields_of_any_length_and_names_of_sequences(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"words": [["a", "b"], []]}), tmp_path / "a.parquet")
+    assert list(Rows(tmp_path / "a.parquet")) == [["a", "b"], []]
+    (tmp_path / "a.csv").write_text("text,label\n" + "word " * 500_000 + ",1\n")
+    assert [len(row) for row in Rows(tmp_path / "a.csv")] == [2_500_000]
+    (tmp_path / "a.fa").write_bytes(b">sp|P1 the first\nMKv\n  la\r\n>P2\r\nAC D\n\n>empty\n > P4\nw*")
+    rows = list(Rows(tmp_path / "a.fa"))
+    assert {row.name: row for row in rows} == {"sp|P1": [*"MKVLA"], "P2": [*"ACD"], "empty": [], "P4": [*"W*"]}
+
+
+def test_a_second_column_gives_pairs(tmp_path):
+    pairs, named = [("a b", "c"), ("", "hi"), ("d", "")], {"text_column": "a", "text_pair_column": "b"}
+    for name, data, columns in (
+        ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', named),
+        ("a.csv", "b,a\nc,a b\nhi,\n,d\n", named),
+        ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", named),
+        ("without a header.csv", "c,a b\nhi,\n,d\n", {"text_column": 1, "text_pair_column": 0}),
+    ):
+        (tmp_path / name).write_text(data)
+        assert list(Rows(tmp_path / name, **columns)) == pairs
+    pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "id": [0], "a": ["a b"]}), tmp_path / "b.parquet")
+    assert list(Rows(tmp_path / "b.parquet", text_column="a", text_pair_column="b")) == pairs[:1]
+    # The text is the only other column, and a pair may be a number.
+    write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
+    assert list(Rows(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
+
+
+def test_rows_in_memory_are_those_of_a_file(tmp_path):
+    """Columns of tables in their order, whatever their index is; data sets and dictionaries by `text_column`."""
+    frame = pandas.DataFrame({"text": ROWS, "label": 0}).iloc[::-1]
+    column, dictionaries = frame["text"], frame.to_dict("records")
+    for inputs in (column, column.to_numpy(), pyarrow.chunked_array([column]), map(str, column), dictionaries):
+        rows = Rows(inputs)
+        assert list(rows) == list(rows) == ROWS[::-1]
+    dataset = Dataset.from_list(dictionaries)
+    assert list(Rows(dataset)) == list(Rows(dataset.to_iterable_dataset(), text_column="text")) == ROWS[::-1]
+    write_lines(tmp_path / "more" / "b.txt", ["b"])
+    files = [write_lines(tmp_path / "more" / "a.txt", ["a"]), tmp_path / "more" / "b.txt"]
+    assert list(Rows(files)) == list(Rows(tmp_path / "more")) == list(Rows(f"{tmp_path}/*/*.txt")) == ["a", "b"]
+    with pytest.raises(ValueError, match="pathlib"):
+        Rows(list(map(str, files)))
+
+
+CONLLU = "# sent_id = 1\n1\tVamos\tir\n2-3\tal\t_\n2\ta\ta\n3\tel\tel\n3.1\t_\t_\n4\tMar Muerto\t_\n"
+CONLLU += "\n# sent_id = 2\n1\tNo\tno\n2\t!\t!\n"
+SPANISH = [["Vamos", "a", "el", "Mar Muerto"], ["No", "!"]]
+CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP * *\na 0 1 ran VBD (V*) *\n\n#end document\n"
+COLUMN = {"text_column": 1}
+# Files as they are found, each with the options to read it, and its rows or what says why it is refused.
+FILES = {
+    "BOM and CRLF.txt": ("\ufeffa b\r\n\r\nc\r\n", {}, ["a b", "", "c"]),
+    "no end of the last line.txt": ("a\n\nb", {}, ["a", "", "b"]),
+    "other breaks.txt": ("a\u2028b\u0085c\x0bd\n", {}, ["a\u2028b\u0085c\x0bd"]),
+    "NUL and NBSP.txt": ("a\0b\xa0c\n", {}, ["a\0b\xa0c"]),
+    "empty.txt": ("", {}, []),
+    "no text.txt": ("\n \n", {}, ["", " "]),
+    "a.TXT": ("a b\n", {}, ["a b"]),
+    "wiki.train.tokens": ("a b\n", {}, ["a b"]),
+    "news.en-00001-of-00100": ("a b\n", {}, ["a b"]),
+    "esp.train": ("a b\n", {}, "esp.train.* ends in .train.*input_format='text'"),
+    "text of words.train": ("a b\n", {"input_format": "text"}, ["a b"]),
+    "labels.txt": ("a b\t0\n", COLUMN, "labels.txt.* is read as text.*input_format"),
+    "labels of columns.txt": ("0\ta b\n1\tc\n", {**COLUMN, "input_format": "tsv"}, ["a b", "c"]),
+    "eng.txt": ("-DOCSTART- -X- O\n\nHe PRP O\n", {}, "line 1.*input_format='conll'"),
+    "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
+    "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
+    "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
+    "quotes.tsv": ('text\n"open\n\nshut"\n', {}, ['"open', "", 'shut"']),
+    "quotes.csv": ('a,text\n1,"two\nlines, ""x"""\n\n2,007\n', {}, ['two\nlines, "x"', "007"]),
+    "no header.csv": ('\nham,"two\nlines"\n\nspam,007\n', COLUMN, ["two\nlines", "007"]),
+    "numbers of pandas.csv": (",0\n0,first\n1,second\n", {"text_column": 0}, ["first", "second"]),
+    "years.csv": ("id,2018\n0,first\n", {"text_column": 2018}, ["first"]),
+    "latin.csv": (b"text\ncaf\xe9\n", {"encoding": "cp1252"}, ["café"]),
+    "bytes.csv": (b"text\ncaf\xe9\n", {}, "line 2.*encoding="),
+    "open quote.csv": ('a,text\n1,one\n2,"two\n3,three\n', {}, "line 3 to 4.*quote"),
+    "open quote before another.csv": ('a,text\n1,"one\n2,"two"\n', {}, "line 2 to 3.*quote"),
+    "ragged.csv": ("id,text\n1,a\n2\n", {}, "line 3.*2 columns"),
+    "semicolons.csv": ("id;text\n1;a b\n", {}, "'id;text'.*commas.*text_column"),
+    "article.csv": ("word " * 600 + "\n", {}, "^.{0,400}$"),
+    "pair.csv": ("text,body\n1,a\n", {"text_pair_column": "x"}, "text_pair_column"),
+    "lists.jsonl": ('{"sentence": "a"}\n"c\\ud83d"\n\n["New York", ""]\n', {}, ["a", "c", ["New York", ""]]),
+    "a.json": ('["A text.", "Another."]\n', {}, r"a\.json"),
+    "other keys.jsonl": ('{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
+    "cut.jsonl": ('"a"\n\n{"text": "b"\n', {}, "line 3, column 13"),
+    "letters first.fasta": ("MKV\n>P1\nMKV\n", {}, "line 1"),
+    "ranges and empty nodes.conllu": (CONLLU, {}, SPANISH),
+    "lemmas.conllu": (CONLLU, {"text_column": 2}, [["ir", "a", "el", "_"], ["no", "!"]]),
+    "conll without its ending.data": (CONLLU, {"input_format": "conll"}, SPANISH),
+    "a.v4_gold_conll": (CONLL2012, {}, [["He", "ran"]]),
+    "comments.iob2": ("# id 1\ta=b\nHe _ O\n#a note\n\n# id 2\ta=b\n\n# _ O\n1 _ O\n", {}, [["He"], ["#", "1"]]),
+    "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
+    "one column.conll": ("He\n#\n\n7\n", {}, [["He", "#"], ["7"]]),
+    "hebrew.bmes": ("a S-x\nb\xa0c O\r\n\r\nd O\n", {}, [["a", "b\xa0c"], ["d"]]),
+    "header.conll": ("TOKEN\tNE-COARSE-LIT\n# hipe:id = 1\nHe\tO\n", {}, [["He"]]),
+    "no header.conll": ("Word NOUN\nToken NOUN\n", {}, [["Word", "Token"]]),
+    "korean.conll": ("; a b c d\n$a b\n1\ta\tx\n2\tb\ty\n", {}, "line 1.*3 columns"),
+    "empty word.conll": ("a\tO\n\tO\n", {}, "line 2"),
+}
+
+
+def write_file(folder: Path, name: str) -> Path:
+    data = FILES[name][0]
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
+    return folder / name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_gives_its_rows_or_is_refused_by_name(tmp_path, name):
+    """Also if it is compressed."""
+    path, (_, options, expected) = write_file(tmp_path, name), FILES[name]
+    zipped = path.with_name(f"{name}.gz")
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    for file in (path, zipped):
+        if isinstance(expected, str):
+            with pytest.raises(ValueError, match=expected) as raised:
+                list(Rows(file, **options))
+            assert name in str(raised.value)
+        else:
+            assert list(Rows(file, **options)) == expected
+
+
+def counted_words(name: str) -> int:
+    """The words of a file, counted without hf_elmo."""
+    data, options, rows = FILES[name]
+    text = (data.decode("cp1252") if isinstance(data, bytes) else data).removeprefix("\ufeff").replace("\r\n", "\n")
+    if name.endswith((".csv", ".tsv")) or "tsv" in options.values():
+        column, has_header = options.get("text_column", "text"), "text\n" in text or "\n0,first" in text
+        how = {"sep": ","} if name.endswith(".csv") else {"sep": "\t", "quoting": csv.QUOTE_NONE}
+        how |= {"skip_blank_lines": name.endswith(".csv"), "keep_default_na": False, "dtype": str}
+        table = pandas.read_csv(StringIO(text), header=0 if has_header else None, **how)
+        return sum(len(text.split()) for text in table[str(column) if has_header else column])
+    if name.endswith(".jsonl"):
+        return len(re.findall(r'"[^":]*"(?!:)', text))
+    if rows and isinstance(rows[0], list):
+        no_word = r"\s*$|# (?!_)|#a |#begin|#end|TOKEN|\d+[-.]\d"
+        return sum(not re.match(no_word, line) for line in text.split("\n"))
+    return len(text.split())
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, rows) in FILES.items() if isinstance(rows, list)])
+def test_the_words_of_a_file_are_as_many_as_another_program_counts(tmp_path, name):
+    _, options, _ = FILES[name]
+    rows = Rows(write_file(tmp_path, name), **options)
+    assert sum(len(row.split() if isinstance(row, str) else row) for row in rows) == counted_words(name)
+
+
+def words_by(command: str, folder: Path, path: Path, options: list[str]) -> set[str] | int:
+    """The words that a command reads (of `perplexity`, their number, boundaries included)."""
+    tokenizer = whitespace_tokenizer(vocab_file=str(write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "a"])))
+    if command == "predict":
+        model = small_model(ElmoForTokenClassification)
+    else:
+        model = small_language_model(tokenizer)
+    files = {"embed": "out.parquet", "predict": "out.jsonl", "vocab": "words.txt", "pretrain": "out"}
+    output = folder / files.get(command, "")
+    arguments = [command, *(["zebra", "zebra"] if command == "neighbors" else []), str(path)]
+    arguments += [str(output)] if command in files else []
+    arguments += ["--pretokenized", *options]
+    if command == "pretrain":
+        arguments += ["--steps=1", "--batch-size=1", "--window=1", "--set=use_cpu=true", *CONFIG]
+    elif command != "vocab":
+        arguments += ["--model", str(save_checkpoint(folder / "model", model, tokenizer))]
+    printed = StringIO()
+    with redirect_stdout(printed):
+        main(["--traceback", *arguments, *(["--any-word", "--top=99"] if command == "neighbors" else [])])
+    if command == "embed":
+        return set(chain(*pyarrow.parquet.read_table(output)["words"].to_pylist()))
+    if command == "predict":
+        return set(chain(*(json.loads(line)["words"] for line in output.read_text("utf-8").splitlines())))
+    if command == "neighbors":
+        return {line.split(None, 3)[-1] for line in printed.getvalue().splitlines() if line.startswith("layer 0")}
+    if command == "perplexity":
+        return int(re.search(r"(\d+) words", printed.getvalue())[1])
+    return set((output / "vocab.txt" if command == "pretrain" else output).read_text("utf-8").splitlines()[3:])
+
+
+READ_BY_ALL = [
+    "labels of columns.txt",
+    "numbers of pandas.csv",
+    "ranges and empty nodes.conllu",
+    "labels.txt",
+    "eng.txt",
+]
+READ_BY_ALL += ["open quote.csv", "bytes.csv", "korean.conll", "esp.train"]
+
+
+@pytest.mark.parametrize("command", ["embed", "predict", "neighbors", "vocab", "pretrain", "perplexity"])
+def test_every_command_reads_the_same(tmp_path, command):
+    """The same words of the same file, and the same refusal."""
+    for number, name in enumerate(READ_BY_ALL):
+        path, (_, options, expected) = write_file(tmp_path, name), FILES[name]
+        given = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
+        folder = tmp_path / str(number)
+        if isinstance(expected, str):
+            with pytest.raises(ValueError, match=expected):
+                words_by(command, folder, path, given)
+            continue
+        rows = [row.split() if isinstance(row, str) else row for row in expected]
+        words = {word for row in rows for word in row}
+        found = words_by(command, folder, path, given)
+        assert found == (sum(len(row) + 1 for row in rows) if command == "perplexity" else words), name
+
+
+def test_no_command_writes_over_its_input(tmp_path, capsys):
+    """Nor `vocab` over a text, as with its arguments in another order."""
+    text, words = write_lines(tmp_path / "in" / "a.txt", ["a b"]), write_lines(tmp_path / "b.txt", ["a"])
+    (tmp_path / "link.txt").symlink_to(text)
+    model = str(small_checkpoint(tmp_path / "model", ElmoForTokenClassification))
+    for arguments in (
+        ["embed", text, tmp_path / "link.txt", "--model", model],
+        ["embed", f"{tmp_path}/in/*", text],
+        ["predict", text, text, "--model", model],
+        ["vocab", text, tmp_path / "link.txt"],
+        ["vocab", words, text],
+        ["pretrain", text, text.parent],
+        ["pretrain", text, model, "--init", model],
+    ):
+        before = text.read_bytes(), sorted(os.listdir(tmp_path / "model"))
+        assert main([*map(str, arguments), "--overwrite"]) == 1
+        assert re.search("is the input|no vocabulary|must end in", capsys.readouterr().err)
+        assert (text.read_bytes(), sorted(os.listdir(tmp_path / "model"))) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_a_pipe_is_read(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    writer = Thread(target=(tmp_path / "a.jsonl").write_text, args=('{"text": "a b"}\n["c"]\n',))
+    writer.start()
+    rows = Rows(tmp_path / "a.jsonl")
+    assert list(rows) == list(rows) == ["a b", ["c"]]
+    writer.join()
+
+
+def test_what_is_no_text_or_no_list_of_texts_is_refused():
+    for value in (None, float("nan"), 3, ("a", "b"), ["a", None]):
+        with pytest.raises(TypeError, match="row 7"):
+            check_row(value, "row 7")
+    frame = pandas.DataFrame({"text": ["a"]})
+    for texts in ({"text": ["a"]}, frame, frame.to_numpy(), pyarrow.table({"text": ["a"]})):
+        with pytest.raises(ValueError, match="inputs must be a list"):
+            list(Rows(texts))
+    with pytest.raises(FileNotFoundError, match="no file"):
+        list(Rows("A text that is given in place of a list of texts. " * 99))
+
+
+ENCODED = Dataset.from_dict({"input_ids": [[[1] * 50]]})
+WRITERS = {
+    "embed": lambda out: hf_elmo.embed(None, ["a"], f"{out}.npz"),
+    "pretrain": lambda out: hf_elmo.pretrain(["a"], out),
+    "store_layers": lambda out: store_layers(small_model(ElmoForTokenClassification), ENCODED, folder=out),
+    "vocab": lambda out: main(["--traceback", "vocab", "-", str(out)]),
+    "convert": lambda out: convert("a.zip", Path(out)),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("out", ["s3://bucket/out", Path("hf://datasets/me/out")], ids=str)
+def test_an_address_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable, out: object) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="address"):
+        write(out)
+    assert list(tmp_path.iterdir()) == []
+
+
+TEXT = "It isn't  so."  # three words at whitespace, five by the tokenizer
+
+# Of each function the number of words that it finds in TEXT; `how` is the tokenizer and `pretokenized`.
+COUNTS = {
+    "embed": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, corpus, **how)[0]),
+    "nearest_neighbors": lambda model, corpus, **how: len(
+        hf_elmo.nearest_neighbors(model, f"Oh. {TEXT}", "It", corpus, top=1, **how)[1][0].sentence
+    ),
+    # One prediction is that of the boundary.
+    "perplexity": lambda model, corpus, **how: hf_elmo.perplexity(model, corpus, **how).words // 9 - 1,
+    "score": lambda model, corpus, **how: len(hf_elmo.score(model, [TEXT], **how)[0].words) - 2,
+    "substitutes": lambda model, corpus, **how: len(hf_elmo.substitutes(model, TEXT, top=2, **how)),
+    "word_plane": lambda model, corpus, **how: len(hf_elmo.word_plane(model, [TEXT], **how).sentences[0]),
+}
+
+
+@pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
+def test_words_of_text_that_is_tokenized_already(count: Callable[..., int], tmp_path: Path) -> None:
+    tokenizer, corpus = small_tokenizer(tmp_path), write_lines(tmp_path / "corpus.txt", [TEXT] * 9)
+    model = small_language_model(tokenizer)
+    assert count(model, corpus, tokenizer=tokenizer, pretokenized=True) == 3
+    assert count(model, corpus, tokenizer=tokenizer) == 5
