@@ -96,7 +96,7 @@ def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest
     table.write_text("id,body\n1,a\n")
     latin.write_bytes(b"na\xefve\n")
     for arguments, says in (
-        ([table, "out.npz"], r"--text-column must name one of the columns \['id', 'body'\]: .*"),
+        ([table, "out.npz"], r"--text-column must name one of the columns \['id', 'body'\] .*"),
         ([latin, "out.npz"], "b.txt, line 1: not valid utf-8 .*: pass its --encoding"),
         ([latin, old], "choose another name or --overwrite"),
         ([write_lines(tmp_path / "a.xml", []), "out.npz"], "rename it or pass --input-format text"),

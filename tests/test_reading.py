@@ -100,20 +100,20 @@ def test_lists_of_words_fields_of_any_length_and_names_of_sequences(tmp_path):
 
 
 def test_a_second_column_gives_pairs(tmp_path):
-    pairs, named = [("a b", "c"), ("", "hi"), ("d", "")], {"text_column": "a", "text_pair_column": "b"}
+    pairs, named = [("a b", "c"), ("", "hi"), ("d", "")], {"text_column": "a", "columns": ("b",), "pairs": True}
     for name, data, columns in (
         ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', named),
         ("a.csv", "b,a\nc,a b\nhi,\n,d\n", named),
         ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", named),
-        ("without a header.csv", "c,a b\nhi,\n,d\n", {"text_column": 1, "text_pair_column": 0}),
+        ("without a header.csv", "c,a b\nhi,\n,d\n", {"text_column": 1, "columns": (0,), "pairs": True}),
     ):
         (tmp_path / name).write_text(data)
         assert list(Rows(tmp_path / name, **columns)) == pairs
     pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "id": [0], "a": ["a b"]}), tmp_path / "b.parquet")
-    assert list(Rows(tmp_path / "b.parquet", text_column="a", text_pair_column="b")) == pairs[:1]
+    assert list(Rows(tmp_path / "b.parquet", text_column="a", columns=("b",), pairs=True)) == pairs[:1]
     # The text is the only other column, and a pair may be a number.
     write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
-    assert list(Rows(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
+    assert list(Rows(tmp_path / "b.jsonl", columns=("n",), pairs=True)) == [("x", 3), (["b", ""], ["c"])]
 
 
 def test_rows_in_memory_are_those_of_a_file(tmp_path):
@@ -168,7 +168,7 @@ FILES = {
     "ragged.csv": ("id,text\n1,a\n2\n", {}, "line 3.*2 columns"),
     "semicolons.csv": ("id;text\n1;a b\n", {}, "'id;text'.*commas.*text_column"),
     "article.csv": ("word " * 600 + "\n", {}, "^.{0,400}$"),
-    "pair.csv": ("text,body\n1,a\n", {"text_pair_column": "x"}, "text_pair_column"),
+    "pair.csv": ("text,body\n1,a\n", {"columns": ("x",), "pairs": True}, "text_pair_column"),
     "lists.jsonl": ('{"sentence": "a"}\n"c\\ud83d"\n\n["New York", ""]\n', {}, ["a", "c", ["New York", ""]]),
     "a.json": ('["A text.", "Another."]\n', {}, r"a\.json"),
     "other keys.jsonl": ('{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
@@ -308,7 +308,7 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
     ):
         before = text.read_bytes(), sorted(os.listdir(tmp_path / "model"))
         assert main([*map(str, arguments), "--overwrite"]) == 1
-        assert re.search("is the input|no vocabulary|must end in", capsys.readouterr().err)
+        assert re.search("is the input|is init|no vocabulary|must end in", capsys.readouterr().err)
         assert (text.read_bytes(), sorted(os.listdir(tmp_path / "model"))) == before
 
 

@@ -168,8 +168,9 @@ def pretrain(
     reading |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
     source = Texts(inputs, **reading)
     evaluated = None if held_out is None else Texts(held_out, **reading)
-    read = [*source.rows.files, *(evaluated.rows.files if evaluated else ()), vocabulary, init]
+    read = [*source.rows.files, *(evaluated.rows.files if evaluated else ()), vocabulary]
     require_apart(output, filter(None, read))
+    require_apart(output, filter(None, [init]), "init")
     if evaluated is not None:
         require_different(source, evaluated)
     elif adapting:

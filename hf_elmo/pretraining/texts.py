@@ -14,6 +14,7 @@ from typing import Any, Self
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from ..reading.files import is_pipe
 from ..reading.rows import Row, Rows, Words, check_row
 from ..tokenization_elmo import ElmoTokenizer
 
@@ -129,7 +130,7 @@ class Texts:
         of `SAMPLES` ones, evenly spread (of a stream, the first ones)."""
         inputs, files = self.rows.inputs, self.rows.files
         settings = {**self.reading, "documents": self.documents, "pretokenized": self.tokenizer is None}
-        if not files:
+        if not files or any(map(is_pipe, files)):
             rows = len(inputs) if hasattr(inputs, "__len__") else None
             sample = self
             if hasattr(inputs, "select") and rows:
@@ -138,7 +139,7 @@ class Texts:
             texts = islice(sample.read(), SAMPLES if hasattr(inputs, "column_names") else None)
             return {"rows": rows, **settings, "sha256": hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}
         digest = hashlib.sha256()
-        for file in map(self.rows.path_of, files):
+        for file in files:
             filesystem, path = url_to_fs(file)
             if isinstance(filesystem, LocalFileSystem):
                 with open(path, "rb") as content:

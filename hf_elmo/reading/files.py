@@ -9,8 +9,9 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import TextIOWrapper
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
@@ -37,16 +38,16 @@ def local_path(path: str | os.PathLike) -> Path:
 
 
 def is_pipe(path: str | os.PathLike) -> bool:
-    """Whether a path is a named pipe, such as that of a shell's `<(zcat x)`; it can be read once."""
-    return os.path.exists(path) and Path(path).is_fifo()
+    """Whether a file can be read only once: standard input, `"-"`, or a pipe, such as that of a shell's `<(zcat x)`."""
+    return os.fspath(path) == "-" or (os.path.exists(path) and Path(path).is_fifo())
 
 
-def require_apart(output: Path, inputs: Iterable[str | os.PathLike]) -> None:
+def require_apart(output: Path, inputs: Iterable[str | os.PathLike], name: str = "the input") -> None:
     """Raises ValueError if `output` is one of the files or folders that are read, or the folder that one is in."""
     for path in inputs if os.path.exists(output) else ():
         for place in (path, os.path.dirname(os.path.realpath(path))):
             if os.path.exists(path) and os.path.samefile(place, output):
-                raise ValueError(f"output {str(output)!r} is the input {str(path)!r} or its folder; choose another one")
+                raise ValueError(f"output {str(output)!r} is {name} {str(path)!r} or its folder; choose another one")
 
 
 def require_free(output: Path, inputs: Iterable[str], overwrite: bool) -> None:
@@ -60,7 +61,7 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     """The files that a path, a folder or a glob pattern stands for, in alphabetical order; FileNotFoundError if there
     is none. A folder stands for all files below it, except files and folders whose names begin with a dot or an
     underscore. Pipes and standard input (`"-"`) stand for themselves."""
-    if os.fspath(pattern) == "-" or os.path.isfile(pattern) or is_pipe(pattern):
+    if os.path.isfile(pattern) or is_pipe(pattern):
         return [os.fspath(pattern)]
     filesystem, path = url_to_fs(os.fspath(pattern))
     if filesystem.isfile(path):
@@ -77,6 +78,10 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
 
+def _pipe(name: str) -> AbstractContextManager[IO[bytes]]:
+    return nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb")
+
+
 @contextmanager
 def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`; ValueError if they end too
@@ -87,9 +92,9 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     by_fsspec = None if by_pyarrow else compression
     filesystem, place = url_to_fs(name)
     try:
-        if compression and filesystem.size(place) == 0 and not is_pipe(name):
+        if compression and not is_pipe(name) and filesystem.size(place) == 0:
             raise EOFError("it is empty")
-        with open(name, "rb") if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
+        with _pipe(name) if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
             yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
     except (EOFError, LZMAError, OSError, ZlibError) as error:
         if compression is None or getattr(error, "errno", None):

@@ -7,16 +7,12 @@ import json
 import os
 import pickle
 import re
-import shutil
-import sys
 import tempfile
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
-from functools import cached_property
+from contextlib import suppress
 from itertools import chain
 from numbers import Integral
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow.parquet
@@ -69,25 +65,23 @@ class Rows:
     """The rows of any input, checked. They can be iterated repeatedly, each time from the beginning.
 
     A row is a `str` (text to be split into words) or a `list[str]` (words; in FASTA, a [`NamedRow`] of upper-case
-    letters), or with other columns a tuple. Blank lines of text and TSV files are rows; in TSV, quotes are ordinary.
+    letters), or with further columns a tuple. Blank lines of text and TSV files are rows; in TSV, quotes are ordinary.
 
     Args:
-        inputs: a path, a folder, a glob pattern or an address; a list of `Path`s ([`Files`]); `"-"`, standard input; or
-            rows in memory: a list, an array, a column of a table, a generator, or a data set or list of dictionaries.
-            A pipe and a generator are copied into a temporary file, because they can be read only once.
+        inputs: a path, a folder, a glob pattern or an address; `"-"`, standard input; a list of `Path`s; or rows in
+            memory: a list, an array, a column of a table, a data set, a list of dictionaries, or a generator.
         input_format: one of `ENDINGS`; by default the ending of a file decides.
         text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header, or of
             the words of CoNLL ([`hf_elmo.read_conll`]). By default one of `DEFAULT_COLUMNS`, or else the only column.
         encoding: the encoding of files, unless they are Parquet.
-        text_pair_column: the column or key of each text's pair, which is another text or a whole number.
-        further_columns: columns or keys whose values follow in a row's tuple as they are, `None` for a column `None`.
-        pairs: whether rows in memory are tuples of a text and its pair.
+        columns: columns or keys whose values follow in a row's tuple, `None` for a column `None`.
+        pairs: whether rows are pairs: of a text and another text or a whole number.
         name: what error messages call rows in memory.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a column does not exist, the format is unknown, has no columns or is that of other files, a row is
-            malformed, or `inputs` is a table or an array with several axes.
+        ValueError: a column does not exist; a format is unknown, another one or without columns; a row is malformed; or
+            `inputs` is a table, or an array with several axes.
         TypeError: a value is neither text nor a list of words, such as a null.
     """
 
@@ -98,8 +92,7 @@ class Rows:
         text_column: str | int | None = None,
         encoding: str = "utf-8",
         *,
-        text_pair_column: str | int | None = None,
-        further_columns: tuple[str | None, ...] = (),
+        columns: tuple[str | int | None, ...] = (),
         pairs: bool = False,
         name: str = "inputs",
     ) -> None:
@@ -107,34 +100,38 @@ class Rows:
             raise ValueError(f"input_format is {input_format!r}, but must be one of {', '.join(ENDINGS)}")
         self.inputs, self.name = inputs, name
         self.input_format, self.text_column, self.encoding = input_format, text_column, encoding
-        self.text_pair_column, self.further_columns = text_pair_column, further_columns
-        self.pairs = pairs or text_pair_column is not None
+        self.columns, self.pairs = columns, pairs
+        self._copies: dict[str, Any] = {}  # files of rows that can be read only once
         # The files that are read; none for rows in memory.
         self.files = list(dict.fromkeys(chain.from_iterable(map(find_files, _patterns(inputs)))))
 
     def __iter__(self) -> Iterator[Row | Pair]:
         for where, value in self.values():
-            if self.further_columns and isinstance(value, tuple):
+            if self.pairs and (isinstance(value, tuple) or not self.files):
+                yield check_pair(value, where)
+            elif self.columns and isinstance(value, tuple):
                 yield check_row(value[0], where), *value[1:]
             else:
-                yield check_pair(value, where) if self.pairs else check_row(value, where)
+                yield check_row(value, where)
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """The place of each row, for error messages, and its value, which is not checked yet."""
-        if not self.files:
-            rows = enumerate(self._in_memory())
-            return self._selected((f"{self.name}, row {number} (from 0)", row) for number, row in rows)
-        return chain.from_iterable(map(self.values_of, self.files))
+        if self.files:
+            return chain.from_iterable(map(self.values_of, self.files))
+        require_list(self.inputs, self.name)
+        rows = self.inputs.to_pylist() if hasattr(self.inputs, "to_pylist") else self.inputs
+        rows = self._kept(rows, self.name) if isinstance(rows, Iterator) else rows
+        return self._selected(enumerate(rows), self.name, "row {} (from 0)")
 
     def values_of(self, file: str) -> Iterator[tuple[str, Any]]:
         """As [`values`], of one of the files."""
-        path = self.path_of(file)
-        kind = self.format_of(path)
+        kind = self.format_of(file)
         word = self.text_column if kind == "conll" and isinstance(self.text_column, int) else None
-        columns = {self.text_column, self.text_pair_column, *self.further_columns} - {None, word}
-        if columns and kind in ("text", "fasta", "conll"):
-            raise ValueError(f"{path} is read as {kind}, without named columns: pass input_format, or no column")
-        return getattr(self, f"_read_{kind}")(path)
+        if {self.text_column, *self.columns} - {None, word} and kind in ("text", "fasta", "conll"):
+            raise ValueError(f"{file} is read as {kind}, without named columns: pass input_format, or no column")
+        rows = getattr(self, f"_read_{kind}")(file)
+        unit = "line {}" if kind in ("text", "jsonl", "csv", "tsv") else "row {} (from 0)"
+        return self._selected(self._kept(rows, file) if is_pipe(file) else rows, file, unit)
 
     def format_of(self, file: str) -> str:
         """`input_format`, or else the format of the ending; ValueError for an ending of files that are no text."""
@@ -146,159 +143,133 @@ class Rows:
             )
         return self.input_format or ("conll" if "conll" in ending else FORMATS.get(ending, "text"))
 
-    @cached_property
-    def _folder(self) -> Path:
-        """A folder for copies, which is removed with this object."""
-        folder = tempfile.mkdtemp(prefix="hf_elmo_")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return Path(folder)
+    def _selected(self, rows: Iterable[tuple[int, Any]], where: str, unit: str) -> Iterator[tuple[str, Any]]:
+        """The place and the value of each row; of rows that are dictionaries, the values of the columns."""
+        names = None
+        for number, row in rows:
+            place = f"{where}, {unit.format(number)}"
+            if isinstance(row, Mapping):
+                names = names or self._names(list(row), place)
+                if missing := [name for name in names if name not in row]:
+                    raise ValueError(f"{place}: missing key {missing[0]!r}")
+                others = iter([row[name] for name in names[1:]])
+                further = (None if column is None else next(others) for column in self.columns)
+                row = (row[names[0]], *further) if self.columns else row[names[0]]
+            yield place, row
 
-    def path_of(self, file: str) -> str:
-        """Where to read a file: of a pipe, the path of its copy."""
-        if file != "-" and not is_pipe(file):
-            return file
-        path = self._folder / ("standard_input" if file == "-" else Path(file).name)
-        if not path.exists():
-            with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source, open(path, "wb") as copy:
-                shutil.copyfileobj(source, copy)
-        return str(path)
+    def _names(self, names: list[str], where: str) -> list[str]:
+        """The names of the columns of the text, and of further columns."""
+        option = "text_pair_column" if self.pairs else "column"
+        others = [pick_column(names, wanted, where, option) for wanted in self.columns if wanted is not None]
+        return [pick_column([name for name in names if name not in others], self.text_column, where), *others]
 
-    def _in_memory(self) -> Iterator[Any]:
-        require_list(self.inputs, self.name)
-        if not isinstance(self.inputs, Iterator):
-            yield from self.inputs.to_pylist() if hasattr(self.inputs, "to_pylist") else self.inputs
-            return
-        path = self._folder / "inputs.pickle"
-        if not path.exists():
-            with open(path, "wb") as file:
-                for row in self.inputs:
-                    pickle.dump(row, file)
-        with open(path, "rb") as file, suppress(EOFError):
+    def _kept(self, rows: Iterable[Any], name: str) -> Iterator[Any]:
+        """Rows that can be read only once: those of a generator or a pipe, kept in a temporary file."""
+        if name not in self._copies:
+            self._copies[name] = tempfile.TemporaryFile()  # noqa: SIM115
+            for row in rows:
+                pickle.dump(row, self._copies[name])
+        file = self._copies[name]
+        file.seek(0)
+        with suppress(EOFError):
             while True:
                 yield pickle.load(file)
 
-    def _selected(self, records: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The values of the columns of records that are dictionaries; others are values."""
-        columns = None
-        for where, record in records:
-            if isinstance(record, Mapping):
-                columns = columns or self._columns(list(record), where)
-                if missing := [column for column in columns if column not in record]:
-                    raise ValueError(f"{where}: missing key {missing[0]!r}")
-                record = self._value([record[column] for column in columns])
-            yield where, record
-
-    def _value(self, cells: list[Any]) -> Any:
-        """A row's value from those of its columns."""
-        text, *others = cells
-        if not self.further_columns:
-            return (text, *others) if others else text
-        given = iter(others)
-        return text, *(name and next(given) for name in self.further_columns)
-
-    def _columns(self, names: list[str], where: str) -> list[str]:
-        """The names of the columns of the text, of its pair if there is one, and of further columns."""
-        wanted = [(name, "column") for name in self.further_columns if name is not None]
-        if self.text_pair_column is not None:
-            wanted.insert(0, (self.text_pair_column, "text_pair_column"))
-        others = [pick_column(names, name, where, option) for name, option in wanted]
-        return [pick_column([name for name in names if name not in others], self.text_column, where), *others]
-
-    def _lines(self, path: str, newline: str | None = None) -> Iterator[str]:
+    def _lines(self, file: str, newline: str | None = None) -> Iterator[str]:
         """The lines of a file; ValueError if the first one is that of another format than the ending says."""
-        for number, line in enumerate(read_lines(path, self.encoding, newline)):
-            if number == 0 and self.input_format is None:
-                for kind, beginning in BEGINNINGS.items():
-                    if re.match(beginning, line):
-                        how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
-                        raise ValueError(f"{path}, line 1: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
+        for number, line in enumerate(read_lines(file, self.encoding, newline)):
+            kinds = [kind for kind, beginning in BEGINNINGS.items() if number == 0 and re.match(beginning, line)]
+            if kinds and self.input_format is None:
+                how = f"pass input_format={kinds[0]!r}" if kinds[0] in ENDINGS else "extract its text"
+                raise ValueError(f"{file}, line 1: {line[:40]!r} begins a file of {kinds[0]}: {how} (or 'text')")
             yield line
 
-    def _read_text(self, path: str) -> Iterator[tuple[str, str]]:
-        for number, line in enumerate(self._lines(path), start=1):
-            yield f"{path}, line {number}", line.rstrip("\n")
+    # Each reader gives the numbers of the rows, or of the lines in which they begin, and the rows.
 
-    def _read_conll(self, path: str) -> Iterator[tuple[str, Words]]:
-        for sentence in read_sentences(path, self.text_column, encoding=self.encoding):
-            yield path, [word for (word,) in sentence]
+    def _read_text(self, file: str) -> Iterator[tuple[int, str]]:
+        return enumerate((line.rstrip("\n") for line in self._lines(file)), start=1)
 
-    def _read_fasta(self, path: str) -> Iterator[tuple[str, NamedRow]]:
+    def _read_conll(self, file: str) -> Iterator[tuple[int, Words]]:
+        sentences = read_sentences(file, self.text_column, encoding=self.encoding)
+        return enumerate([word for (word,) in sentence] for sentence in sentences)
+
+    def _read_fasta(self, file: str) -> Iterator[tuple[int, NamedRow]]:
+        return enumerate(self._sequences(file))
+
+    def _sequences(self, file: str) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
         row = None
-        for number, line in enumerate(map(str.strip, read_lines(path, self.encoding)), start=1):
+        for number, line in enumerate(map(str.strip, read_lines(file, self.encoding)), start=1):
             if line.startswith(">") and line != ">":
                 if row is not None:
-                    yield path, row
+                    yield row
                 row = NamedRow([], line[1:].split()[0])
             elif line:
                 if row is None or line[0] in ">;":
-                    place = f"{path}, line {number}"
+                    place = f"{file}, line {number}"
                     raise ValueError(f"{place}: expected a header '>name' or letters below one, got {line!r:.60}")
                 row += "".join(line.split()).upper()
         if row is not None:
-            yield path, row
+            yield row
 
-    def _read_jsonl(self, path: str) -> Iterator[tuple[str, Any]]:
-        return self._selected(self._json_records(path))
-
-    def _json_records(self, path: str) -> Iterator[tuple[str, Any]]:
-        for number, line in enumerate(read_lines(path, self.encoding), start=1):
-            if not (record := line.rstrip()):
+    def _read_jsonl(self, file: str) -> Iterator[tuple[int, Any]]:
+        for number, line in enumerate(map(str.rstrip, read_lines(file, self.encoding)), start=1):
+            if not line:
                 continue
             try:
-                value = json.loads(record)
+                row = json.loads(line)
             except json.JSONDecodeError as error:
-                place = f"{path}, line {number}, column {error.colno}"
+                place = f"{file}, line {number}, column {error.colno}"
                 raise ValueError(f"{place}: invalid JSON (one record per line): {error.msg}") from error
-            if isinstance(value, list) and _ending(path) == ".json" and self.input_format is None:
-                raise ValueError(f"{path} holds a JSON list: save it as .jsonl, with one row per line")
-            yield f"{path}, line {number}", value
+            if isinstance(row, list) and _ending(file) == ".json" and self.input_format is None:
+                raise ValueError(f"{file} holds a JSON list: save it as .jsonl, with one row per line")
+            yield number, row
 
-    def _read_parquet(self, path: str) -> Iterator[tuple[str, Any]]:
-        with open_file(path) as file:
-            table = pyarrow.parquet.ParquetFile(file)
-            columns = self._columns(table.schema_arrow.names, path)
-            row = 0
-            for batch in table.iter_batches(1024, columns=columns):
-                for cells in zip(*(batch[column].to_pylist() for column in columns), strict=True):
-                    yield f"{path}, row {row} (from 0)", self._value(list(cells))
-                    row += 1
+    def _read_parquet(self, file: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        return enumerate(self._records(file))
 
-    def _read_tsv(self, path: str) -> Iterator[tuple[str, Any]]:
-        return self._table(path, delimiter="\t", quoting=csv.QUOTE_NONE)
+    def _records(self, file: str) -> Iterator[dict[str, Any]]:
+        with open_file(file) as source:
+            table = pyarrow.parquet.ParquetFile(source)
+            for batch in table.iter_batches(1024, columns=self._names(table.schema_arrow.names, file)):
+                yield from batch.to_pylist()
 
-    def _read_csv(self, path: str) -> Iterator[tuple[str, Any]]:
-        return self._table(path, strict=True)
+    def _read_tsv(self, file: str) -> Iterator[tuple[int, dict[str, str]]]:
+        return self._read_csv(file, "tabs", delimiter="\t", quoting=csv.QUOTE_NONE)
 
-    def _table(self, path: str, **dialect: Any) -> Iterator[tuple[str, Any]]:
+    def _read_csv(self, file: str, separators: str = "commas", **dialect: Any) -> Iterator[tuple[int, dict[str, str]]]:
         csv.field_size_limit(max(CSV_FIELD_CHARACTERS, csv.field_size_limit()))
-        reader = csv.reader(self._lines(path, newline=""), **dialect)
-        rows = reader if "delimiter" in dialect else filter(None, reader)  # blank lines of a CSV are no rows
-        start = 1  # the line in which the next row begins
+        reader = csv.reader(self._lines(file, newline=""), strict=True, **dialect)
+        names: list[str] = []
+        first = 1  # the line in which a row begins
         try:
-            if (first := next(rows, None)) is None:
-                raise ValueError(f"{path} is empty")
-            first = first or [""]
-            start = reader.line_num + 1
-            has_header = _has_header(first, self.text_column)
-            names = first if has_header else [str(column) for column in range(len(first))]
-            try:
-                if self.text_column is None and len(first) == 1 and re.search("[ ;\t]", first[0]):
-                    raise ValueError(f"{path}: the only column is {first[0]!r:.60}")
-                places = [names.index(name) for name in self._columns(names, path)]
-            except ValueError as error:
-                separator = "tab" if "delimiter" in dialect else "comma"
-                how = f"the first line must name the columns, with {separator}s between them"
-                raise ValueError(f"{error}: {how}, or text_column must be the number of one, from 0") from None
-            for row in rows if has_header else chain([first], rows):
-                row = row or [""] * len(names)  # a blank line of a TSV is a blank text
-                if len(row) != len(names):
-                    raise ValueError(f"{path}, line {start}: expected {len(names)} columns, got {len(row)}")
-                yield f"{path}, line {start}", self._value([row[place] for place in places])
-                start = reader.line_num + 1
+            for row in reader:
+                if row or dialect:  # a blank line is no row of a CSV, and a blank text of a TSV
+                    row = row or [""] * max(1, len(names))
+                    is_header = not names and _is_header(row, self.text_column)
+                    if not names:
+                        names = row if is_header else [str(column) for column in range(len(row))]
+                        self._require_columns(names, file, separators)
+                    if len(row) != len(names):
+                        raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
+                    if not is_header:
+                        yield first, dict(zip(names, row, strict=True))
+                first = reader.line_num + 1
         except csv.Error as error:
-            place = f"{start} to {reader.line_num}" if start < reader.line_num else start
-            raise ValueError(f"{path}, line {place}: {error} (a quote that is not closed, or not doubled)") from error
+            lines = first if first == reader.line_num else f"{first} to {reader.line_num}"
+            raise ValueError(f"{file}, line {lines}: {error} (is each quote closed, or doubled?)") from error
+        if not names:
+            raise ValueError(f"{file} is empty")
+
+    def _require_columns(self, names: list[str], file: str, separators: str) -> None:
+        """Raises ValueError if the columns are not among `names`, or the line was not separated."""
+        try:
+            if self.text_column is None and len(names) == 1 and re.search("[ ;\t]", names[0]):
+                raise ValueError(f"{file}: the only column is {names[0]!r:.60}")
+            self._names(names, file)
+        except ValueError as error:
+            how = f"the first line must have their names, with {separators} between them, or text_column be a number"
+            raise ValueError(f"{error} ({how}; files of CoNLL have input_format='conll')") from None
 
 
 def _patterns(inputs: Any) -> list:
@@ -319,12 +290,12 @@ def _ending(file: str | os.PathLike) -> str:
     return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
 
 
-def _has_header(first: list[str], text_column: str | int | None) -> bool:
+def _is_header(row: list[str], text_column: str | int | None) -> bool:
     """Whether the first row of a table has the names of its columns: unless the text's column is given by its number.
     pandas names columns that have no names by their numbers, too."""
-    numbers = [str(column) for column in range(len(first))]
-    by_pandas = numbers == first or (len(first) > 1 and ["", *numbers[:-1]] == first)
-    return by_pandas or not isinstance(text_column, int) or text_column >= len(first)
+    numbers = [str(column) for column in range(len(row))]
+    by_pandas = row == numbers or (len(row) > 1 and row == ["", *numbers[:-1]])
+    return by_pandas or not isinstance(text_column, int) or text_column >= len(row)
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:

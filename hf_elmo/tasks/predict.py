@@ -101,15 +101,11 @@ def predict(
     # Also of a model of a subclass, or of a class of remote code.
     task_class = next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)
     task = task_class(model, tokenizer, batch_tokens, pretokenized)
-    rows = Rows(
-        inputs,
-        input_format,
-        text_column,
-        encoding,
-        text_pair_column=text_pair_column,
-        further_columns=() if speakers_column is None and genre_column is None else (speakers_column, genre_column),
-        pairs=len(task.types) == 2,
-    )
+    columns = () if text_pair_column is None else (text_pair_column,)
+    if speakers_column is not None or genre_column is not None:
+        columns = speakers_column, genre_column
+    pairs = len(task.types) == 2 or text_pair_column is not None
+    rows = Rows(inputs, input_format, text_column, encoding, columns=columns, pairs=pairs)
     if output is None:
         checked = list(_checked(task, rows))
         records: list[Record] = []
