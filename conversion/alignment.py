@@ -17,14 +17,14 @@ from .checkpoint import SCALAR_MIX, Source
 Language = tuple[str | Path | ElmoModel, Sequence[str | Sequence[str]]]
 
 
-def find_alignment(language: Language, target: Language, dictionary: Iterable[tuple[str, str]]) -> np.ndarray:
+def find_alignment(language: Language, target: Language, translations: Iterable[tuple[str, str]]) -> np.ndarray:
     """The orthogonal matrix `[2P, 2P]` that maps the vectors of a language's model to those of another's, for
     `convert`, by orthogonal Procrustes over the mean vectors of words and of their translations (Schuster et al. 2019,
     section 4).
 
     Args:
         language, target: each a model (or its folder or Hub id), whose mix gives the vectors, and texts.
-        dictionary: pairs of a word and its translation, of which those are used that the texts have. With fewer pairs
+        translations: pairs of a word and its translation, of which those are used that the texts have. With fewer pairs
             than 2P the matrix fits vectors only as far as they are sums of these words' vectors.
 
     Raises:
@@ -42,9 +42,9 @@ def find_alignment(language: Language, target: Language, dictionary: Iterable[tu
             for word, row in zip(words, rows, strict=True):
                 vectors.setdefault(word, []).append(row)
         means.append({word: np.mean(rows, axis=0, dtype=np.float64) for word, rows in vectors.items()})
-    pairs = [(means[0][a], means[1][b]) for a, b in dictionary if a in means[0] and b in means[1]]
+    pairs = [(means[0][a], means[1][b]) for a, b in translations if a in means[0] and b in means[1]]
     if not pairs:
-        raise ValueError("dictionary has no pair of words that are in the texts: give more pairs, or more texts")
+        raise ValueError("translations has no pair of words that are in the texts: give more pairs, or more texts")
     return orthogonal_procrustes(*map(np.stack, zip(*pairs, strict=True)))[0].T
 
 

@@ -288,7 +288,7 @@ class ElmoTokenizer(TokenizersBackend):
         self.words = None
         if words_file is not None:
             with open(words_file, encoding="utf-8-sig", newline="\n") as lines:  # a word may hold other line breaks
-                self.words = [line.removesuffix("\n") for line in lines]
+                self.words = [line.removesuffix("\n").removesuffix("\r") for line in lines]
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:

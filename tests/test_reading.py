@@ -153,6 +153,8 @@ FILES = {
     "labels.txt": ("a b\t0\n", COLUMN, "labels.txt.* is read as text.*input_format"),
     "labels of columns.txt": ("0\ta b\n1\tc\n", {**COLUMN, "input_format": "tsv"}, ["a b", "c"]),
     "eng.txt": ("-DOCSTART- -X- O\n\nHe PRP O\n", {}, "line 1.*input_format='conll'"),
+    "tags.txt": ("He PRP B-NP\nran VBD O\n", {}, "line 1.*input_format='conll'"),
+    "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),
     "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
     "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
     "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
@@ -185,6 +187,7 @@ FILES = {
     "header.conll": ("TOKEN\tNE-COARSE-LIT\n# hipe:id = 1\nHe\tO\n", {}, [["He"]]),
     "no header.conll": ("Word NOUN\nToken NOUN\n", {}, [["Word", "Token"]]),
     "korean.conll": ("; a b c d\n$a b\n1\ta\tx\n2\tb\ty\n", {}, "line 1.*3 columns"),
+    "a.parquet": ("", {}, "whole file"),
     "empty word.conll": ("a\tO\n\tO\n", {}, "line 2"),
 }
 

@@ -19,6 +19,7 @@ from ..modeling_elmo import ElmoModel
 from ..reading.rows import Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.fingerprints import model_fingerprint
+from ..utils.jobs import require_positive
 from ..utils.spelling import Speller
 from .scoring import positions_of
 
@@ -100,6 +101,7 @@ def nearest_neighbors(
     Raises:
         ValueError: the word is not in the sentence, or a file has vectors of rows (pooled) or of another model.
     """
+    require_positive(top=top)
     model, tokenizer = ensure_loaded(model, tokenizer)
     model = model.base_model
     (words,) = tokenizer.split_into_words([sentence], pretokenized)

@@ -48,7 +48,7 @@ def convert(
     align: Annotated[
         str | None, option("FILE", "matrix to another language's vectors, .npy or .pth, behind a fixed mix")
     ] = None,
-    align_layer: Annotated[int | None, option("N", "layer that --align maps [the mean of all]")] = None,
+    align_layer: Annotated[int | None, option("N", "layer that --align maps [the mean of all]", min=0)] = None,
     dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
         WordSplitting | None,

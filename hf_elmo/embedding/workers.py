@@ -103,7 +103,7 @@ class Embedder:
         """
         if isinstance(batch, Iterator):
             return (self(part, rank) for part in batch)
-        if isinstance(batch, (list, tuple)) or getattr(batch, "ndim", 0) == 1:
+        if isinstance(batch, (list, tuple)) or hasattr(batch, "dtype"):
             batch = {self.text_column or "text": batch}
         is_arrow, is_frame = isinstance(batch, (pyarrow.Table, pyarrow.RecordBatch)), hasattr(batch, "assign")
         names = batch.schema.names if is_arrow else list(batch)

@@ -25,7 +25,7 @@ from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
 from .texts import TEXTS_AT_ONCE, Text, Texts
 from .vocabulary import Vocabulary
 
-Span = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
+Part = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
 Streams = Sequence[list[Token]]  # inputs and targets of the forward LM, then those of the backward LM
 
 
@@ -245,8 +245,8 @@ class PaddedTexts(_Batches):
     def __init__(self, source, tokenizer: ElmoTokenizer, batch_size: int = 32, **kwargs: Any) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
         self._capacity = batch_size
-        self._rest: list[Span] = []  # rows read but not in a batch yet
-        self._pool: list[list[Span]] = []  # batches formed but not yielded yet
+        self._rest: list[Part] = []  # rows read but not in a batch yet
+        self._pool: list[list[Part]] = []  # batches formed but not yielded yet
         self._pools = 0  # pools formed
 
     def _size(self, text: Text) -> int:

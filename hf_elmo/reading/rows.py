@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from io import BytesIO
 from itertools import chain
 from numbers import Integral
 from pathlib import PurePosixPath
@@ -44,7 +45,8 @@ OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pt
     .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
 # How files of other formats begin that have the ending of a text or a table.
 BEGINNINGS = {
-    "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-",
+    "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-"
+    r"|1\t([^\t]*\t){8}[^\t]*$|([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\s*$",
     "fasta": r">\S",
     "jsonl": r'\{"|\["',
     "xml": r"<\?xml|<!DOCTYPE|<html",
@@ -104,6 +106,8 @@ class Rows:
         self._copies: dict[str, Any] = {}  # files of rows that can be read only once
         # The files that are read; none for rows in memory.
         self.files = list(dict.fromkeys(chain.from_iterable(map(find_files, _patterns(inputs)))))
+        if not self.files:
+            require_list(inputs, name)
 
     def __iter__(self) -> Iterator[Row | Pair]:
         for where, value in self.values():
@@ -118,7 +122,6 @@ class Rows:
         """The place of each row, for error messages, and its value, which is not checked yet."""
         if self.files:
             return chain.from_iterable(map(self.values_of, self.files))
-        require_list(self.inputs, self.name)
         rows = self.inputs.to_pylist() if hasattr(self.inputs, "to_pylist") else self.inputs
         rows = self._kept(rows, self.name) if isinstance(rows, Iterator) else rows
         return self._selected(enumerate(rows), self.name, "row {} (from 0)")
@@ -130,8 +133,10 @@ class Rows:
         if {self.text_column, *self.columns} - {None, word} and kind in ("text", "fasta", "conll"):
             raise ValueError(f"{file} is read as {kind}, without named columns: pass input_format, or no column")
         rows = getattr(self, f"_read_{kind}")(file)
-        unit = "line {}" if kind in ("text", "jsonl", "csv", "tsv") else "row {} (from 0)"
-        return self._selected(self._kept(rows, file) if is_pipe(file) else rows, file, unit)
+        rows = self._kept(rows, file) if is_pipe(file) else rows
+        if kind in ("parquet", "fasta", "conll"):
+            return self._selected(enumerate(rows), file, "row {} (from 0)")
+        return self._selected(rows, file, "line {}")
 
     def format_of(self, file: str) -> str:
         """`input_format`, or else the format of the ending; ValueError for an ending of files that are no text."""
@@ -166,9 +171,10 @@ class Rows:
     def _kept(self, rows: Iterable[Any], name: str) -> Iterator[Any]:
         """Rows that can be read only once: those of a generator or a pipe, kept in a temporary file."""
         if name not in self._copies:
-            self._copies[name] = tempfile.TemporaryFile()  # noqa: SIM115
+            file = tempfile.TemporaryFile()  # noqa: SIM115
             for row in rows:
-                pickle.dump(row, self._copies[name])
+                pickle.dump(row, file)
+            self._copies[name] = file
         file = self._copies[name]
         file.seek(0)
         with suppress(EOFError):
@@ -184,19 +190,16 @@ class Rows:
                 raise ValueError(f"{file}, line 1: {line[:40]!r} begins a file of {kinds[0]}: {how} (or 'text')")
             yield line
 
-    # Each reader gives the numbers of the rows, or of the lines in which they begin, and the rows.
+    # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
 
     def _read_text(self, file: str) -> Iterator[tuple[int, str]]:
         return enumerate((line.rstrip("\n") for line in self._lines(file)), start=1)
 
-    def _read_conll(self, file: str) -> Iterator[tuple[int, Words]]:
+    def _read_conll(self, file: str) -> Iterator[Words]:
         sentences = read_sentences(file, self.text_column, encoding=self.encoding)
-        return enumerate([word for (word,) in sentence] for sentence in sentences)
+        return ([word for (word,) in sentence] for sentence in sentences)
 
-    def _read_fasta(self, file: str) -> Iterator[tuple[int, NamedRow]]:
-        return enumerate(self._sequences(file))
-
-    def _sequences(self, file: str) -> Iterator[NamedRow]:
+    def _read_fasta(self, file: str) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
         row = None
         for number, line in enumerate(map(str.strip, read_lines(file, self.encoding)), start=1):
@@ -225,14 +228,14 @@ class Rows:
                 raise ValueError(f"{file} holds a JSON list: save it as .jsonl, with one row per line")
             yield number, row
 
-    def _read_parquet(self, file: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        return enumerate(self._records(file))
-
-    def _records(self, file: str) -> Iterator[dict[str, Any]]:
-        with open_file(file) as source:
-            table = pyarrow.parquet.ParquetFile(source)
-            for batch in table.iter_batches(1024, columns=self._names(table.schema_arrow.names, file)):
-                yield from batch.to_pylist()
+    def _read_parquet(self, file: str) -> Iterator[dict[str, Any]]:
+        try:
+            with open_file(file) as source:
+                table = pyarrow.parquet.ParquetFile(BytesIO(source.read()) if is_pipe(file) else source)
+                for batch in table.iter_batches(1024, columns=self._names(table.schema_arrow.names, file)):
+                    yield from batch.to_pylist()
+        except pyarrow.ArrowInvalid as error:
+            raise ValueError(f"{file} is no whole file of Parquet: {error}") from error
 
     def _read_tsv(self, file: str) -> Iterator[tuple[int, dict[str, str]]]:
         return self._read_csv(file, "tabs", delimiter="\t", quoting=csv.QUOTE_NONE)

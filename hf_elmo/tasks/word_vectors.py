@@ -14,6 +14,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import open_file, read_lines
 from ..text_elmo import as_list
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.jobs import require_positive
 
 
 def read_word_vectors(
@@ -123,6 +124,7 @@ def count_words(
         limit: the number of words to keep; all by default.
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """
+    require_positive(min_count=min_count, limit=limit)
     counts = Counter(
         word.lower() if lowercase else word for words in tokenizer.split_into_words(texts) for word in words if word
     )
