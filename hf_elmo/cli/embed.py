@@ -60,7 +60,9 @@ def embed(
     output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="type of the vectors")] = "float32",
     device: Device = None,
     batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU 4096 to 16384]", min=1)] = None,
-    window: Annotated[int | None, option("N", "tokens that are sorted by length together [16 batches]", min=1)] = None,
+    shard_tokens: Annotated[
+        int | None, option("N", "tokens sorted by length, and saved, together [16 batches]", min=1)
+    ] = None,
     workers: Annotated[int, option("N", "processes, on GPUs one for each", min=1)] = 1,
     input_format: InputFormat = None,
     text_column: TextColumn = None,

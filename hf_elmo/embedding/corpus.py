@@ -61,7 +61,7 @@ def embed(
     output_dtype: str = "float32",
     device: str | torch.device | None = None,
     batch_tokens: int | None = None,
-    window: int | None = None,
+    shard_tokens: int | None = None,
     input_format: str | None = None,
     text_column: str | int | None = None,
     encoding: str = "utf-8",
@@ -106,8 +106,8 @@ def embed(
         batch_tokens: the most words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P
             (half the size of a vector) is above 256: 8,192 for 512. It is halved, with a warning, when memory runs out.
             Longer rows are embedded in pieces, with the same result.
-        window: the number of tokens (a window) within which rows are sorted by length; finished work is saved after
-            each window. By default 16 batches.
+        shard_tokens: the number of tokens (a shard) within which rows are sorted by length; finished work is saved
+            after each shard. By default 16 batches.
         input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"fasta"` or `"conll"`; by default the ending
             decides.
         text_column: the column or key with the text; for CSV without a header and for CoNLL, the index of the column.
@@ -120,7 +120,7 @@ def embed(
             there is no terminal. Where progress is shown, a run with `output` says before it starts how many rows and
             words there are, and about how much disk space they take.
         workers: with `output`, the number of processes on this machine. They share the weights, divide PyTorch's
-            threads, and each embeds a window at a time, with the same result; on GPUs, each takes one of them in turn.
+            threads, and each embeds a shard at a time, with the same result; on GPUs, each takes one of them in turn.
             If one is killed, the run ends. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
         ignore_disk_space: start even if the disk has not enough space for `output` and `OUTPUT.parts`.
 
@@ -141,14 +141,14 @@ def embed(
         MemoryError: not even one word fits on the device.
         BrokenProcessPool: a worker was killed.
     """
-    require_positive(batch_tokens=batch_tokens, window=window, workers=workers)
+    require_positive(batch_tokens=batch_tokens, shard_tokens=shard_tokens, workers=workers)
     rows = Rows(inputs, input_format, text_column, encoding)
     if output is not None:
         output = local_path(output)
         require_free(output, rows.files, overwrite)
     model, tokenizer = prepare(model, tokenizer, dtype, device)
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
-    encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, window=window)
+    encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, shard_tokens=shard_tokens)
     if output is None:
         texts = list(rows)
         with progress_bar(len(texts), progress, "embedding") as bar:
@@ -176,9 +176,9 @@ class _Embedding(Job):
         self.indexed_rows = INDEXED_ROWS if output.suffix.lower() in HDF5 else 0
 
     def cut(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        for window in self.encoder.windows(self._indexed(rows)):
-            self.words += sum(map(len, window))
-            yield window
+        for shard in self.encoder.shards(self._indexed(rows)):
+            self.words += sum(map(len, shard))
+            yield shard
 
     def _indexed(self, rows: Iterable[Row]) -> Iterator[Row]:
         for number, row in enumerate(rows):

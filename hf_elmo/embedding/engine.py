@@ -33,7 +33,7 @@ MIN_WHOLE_ROWS, MAX_ROWS_IN_PIECES = 8, 32
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
 BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
-WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
+SHARD_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS = 64  # rows that are split into words at a time
 OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
 OUT_OF_MEMORY = "out of memory|can't allocate memory|not enough memory"  # in errors of PyTorch's allocators
@@ -136,8 +136,8 @@ class CorpusEncoder:
     Args:
         model: the model, on the device and in the dtype to compute with.
         tokenizer: splits the rows, and makes the character ids of the words.
-        layers, pooling, output_dtype, batch_tokens, window, pretokenized: as in [`embed`]. The budget is `batch_tokens`
-            until memory runs out, which halves it.
+        layers, pooling, output_dtype, batch_tokens, shard_tokens, pretokenized: as in [`embed`]. The budget is
+            `batch_tokens` until memory runs out, which halves it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class CorpusEncoder:
         pooling: str,
         output_dtype: str,
         batch_tokens: int | None,
-        window: int | None = None,
+        shard_tokens: int | None = None,
         pretokenized: bool,
     ) -> None:
         config = model.config
@@ -157,7 +157,7 @@ class CorpusEncoder:
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
         self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
         self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}
-        self.options |= {"window": window or WINDOW_BATCHES * self.budget, "pretokenized": pretokenized}
+        self.options |= {"shard_tokens": shard_tokens or SHARD_BATCHES * self.budget, "pretokenized": pretokenized}
         self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
         num_layers = config.num_hidden_layers + 1 if layers == "all" else None
         self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
@@ -167,9 +167,9 @@ class CorpusEncoder:
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
         self.warned = False
 
-    def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        """The words of rows, one window at a time. Only the rows and the option `window` decide where a window ends."""
-        return cut(self._split(iter(rows)), lambda words: len(words) + BOUNDARIES, self.options["window"])
+    def shards(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
+        """The words of rows, one shard at a time. Only the rows and `shard_tokens` decide where a shard ends."""
+        return cut(self._split(iter(rows)), lambda words: len(words) + BOUNDARIES, self.options["shard_tokens"])
 
     def _split(self, rows: Iterator[Row]) -> Iterator[list[str]]:
         while texts := list(islice(rows, SPLIT_ROWS)):
@@ -178,13 +178,13 @@ class CorpusEncoder:
                 yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
 
     def embed(self, texts: Iterable[Row], advance: Callable[[int], object] | None = None) -> EmbeddedRows:
-        """The vectors of rows, in memory. `advance` is called with the number of rows of each window."""
-        windows = list(self.windows(texts))
-        rows = EmbeddedRows(self.layout, list(chain.from_iterable(windows)))
-        for window, end in zip(windows, accumulate(map(len, windows)), strict=True):
-            self.encode(rows, range(end - len(window), end))
+        """The vectors of rows, in memory. `advance` is called with the number of rows of each shard."""
+        shards = list(self.shards(texts))
+        rows = EmbeddedRows(self.layout, list(chain.from_iterable(shards)))
+        for shard, end in zip(shards, accumulate(map(len, shards)), strict=True):
+            self.encode(rows, range(end - len(shard), end))
             if advance is not None:
-                advance(len(window))
+                advance(len(shard))
         return rows
 
     def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:

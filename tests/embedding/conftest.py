@@ -70,15 +70,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, model: ElmoModel) -> st
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """A function that makes the engine fail after so many windows."""
+    """A function that makes the engine fail after so many shards."""
     encode = CorpusEncoder.encode
 
-    def arrange(windows: int, error: BaseException = Stopped) -> list[int]:
+    def arrange(shards: int, error: BaseException = Stopped) -> list[int]:
         calls = []
 
         def failing(self, rows, indices=None):
             calls.append(len(rows.words))
-            if len(calls) > windows:
+            if len(calls) > shards:
                 raise error
             encode(self, rows, indices)
 
@@ -90,10 +90,10 @@ def stop_after(monkeypatch):
 
 @pytest.fixture
 def stopped_after(stop_after):
-    """A function that embeds so many windows, then stops. It returns a list of the rows of windows computed later."""
+    """A function that embeds so many shards, then stops. It returns a list of the rows of shards computed later."""
 
-    def run(windows: int, *arguments, **options) -> list[int]:
-        stop_after(windows)
+    def run(shards: int, *arguments, **options) -> list[int]:
+        stop_after(shards)
         with pytest.raises(Stopped):
             embed(*arguments, **options)
         return stop_after(1000)

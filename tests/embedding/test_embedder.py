@@ -35,7 +35,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("options", [{"batch_tokens": 5}, {"layers": "all", "pooling": "max"}])  # windows of 80 tokens
+@pytest.mark.parametrize("options", [{"batch_tokens": 5}, {"layers": "all", "pooling": "max"}])  # shards of 80 tokens
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, options):
     batch = make({"id": list(range(len(ROWS))), "text": ROWS})

@@ -49,7 +49,13 @@ def arrays_of(path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(("layers", "pooling", "output_dtype"), [("all", "none", "float16"), ("mix", "max", "float32")])
 def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, layers, pooling):
-    options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": 15, "window": 50}
+    options = {
+        "layers": layers,
+        "pooling": pooling,
+        "output_dtype": output_dtype,
+        "batch_tokens": 15,
+        "shard_tokens": 50,
+    }
     path = tmp_path / "new" / f"out{ending}"
     written = embed(model, write_lines(tmp_path / "in.txt", ROWS), path, **options)
     expected, found = embed(model, ROWS, **options), arrays_of(path)
@@ -77,7 +83,7 @@ def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, l
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_no_rows(tmp_path, model, ending):
     for pooling, arrays in (("none", 0), ("mean", 1)):
-        how = {"layers": np.int64(1), "window": np.int64(50), "batch_tokens": np.int64(9)}  # as NumPy counts
+        how = {"layers": np.int64(1), "shard_tokens": np.int64(50), "batch_tokens": np.int64(9)}  # as NumPy counts
         embed(model, [], tmp_path / f"out{ending}", pooling=pooling, overwrite=True, **how)
         assert ending == ".parquet" or [*map(len, arrays_of(tmp_path / f"out{ending}").values())] == [0] * arrays
 
@@ -156,7 +162,7 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
         source = write_lines(tmp_path / f"{rows}.txt", ["word"] * rows)
         before = pyarrow.total_allocated_bytes()
         tracemalloc.start()
-        embed(model, source, tmp_path / f"{rows}{ending}", window=200, overwrite=True)
+        embed(model, source, tmp_path / f"{rows}{ending}", shard_tokens=200, overwrite=True)
         _, highest = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return highest + pyarrow.total_allocated_bytes() - before
@@ -170,7 +176,9 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capfd):
     (tmp_path / "in.csv").write_text("".join(f'{n},"{row}"\n' for n, row in enumerate(ROWS)), encoding="utf-8")
     target = tmp_path / "out.npz"
     options = "--layers all --pooling max --dtype float32 --output-dtype float16 --device cpu --batch-tokens 33"
-    options += " --window 50 --input-format csv --text-column 1 --encoding utf-8 --pretokenized --overwrite --restart"
+    options += (
+        " --shard-tokens 50 --input-format csv --text-column 1 --encoding utf-8 --pretokenized --overwrite --restart"
+    )
     assert cli.main(["embed", str(tmp_path / "in.csv"), str(target), "--model", checkpoint, *options.split()]) == 0
     printed = capfd.readouterr()
     assert (f"out.npz: {len(ROWS)} rows" in printed.out, printed.err) == (True, f"{len(ROWS)} rows, about 49 words\n")
@@ -236,7 +244,7 @@ def test_files_and_folders_of_other_disks_are_written_through_links(tmp_path, mo
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", within_a_folder)
-    embed(model, ROWS, tmp_path / "near" / "out.npz", overwrite="out.npz" in links, window=20)
+    embed(model, ROWS, tmp_path / "near" / "out.npz", overwrite="out.npz" in links, shard_tokens=20)
     assert len(read(tmp_path / ("far" if "out.npz" in links else "near") / "out.npz")) == len(ROWS)
     assert [path.name for path in (tmp_path / "near").iterdir() if path.is_symlink()] == links
     assert list(far.iterdir()) == []
@@ -245,12 +253,12 @@ def test_files_and_folders_of_other_disks_are_written_through_links(tmp_path, mo
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)
 def test_a_run_that_is_stopped_says_that_the_same_command_resumes(tmp_path, checkpoint, stop_after, capsys, error):
     source, output = write_lines(tmp_path / "in.txt", ROWS), tmp_path / "out.npz"
-    command = ["embed", str(source), str(output), "--model", checkpoint, "--window", "20"]
-    for windows in (0, 1):
-        stop_after(windows, error)
+    command = ["embed", str(source), str(output), "--model", checkpoint, "--shard-tokens", "20"]
+    for shards in (0, 1):
+        stop_after(shards, error)
         assert cli.main(command) == (130 if isinstance(error, KeyboardInterrupt) else 1)
         printed = capsys.readouterr().err
-        assert (f"{output}.parts: the same command resumes" in printed) == (windows == 1)
+        assert (f"{output}.parts: the same command resumes" in printed) == (shards == 1)
         assert isinstance(error, KeyboardInterrupt) or f"'{output}.parts{os.sep}0" in printed
         names = [path.name for path in tmp_path.glob("out.npz.parts/*")]
-        assert sum(name.endswith(".arrow") for name in names) == windows  # and no draft
+        assert sum(name.endswith(".arrow") for name in names) == shards  # and no draft

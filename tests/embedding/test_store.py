@@ -20,14 +20,14 @@ from .conftest import ROWS, close, initial_model, read
 @pytest.mark.parametrize(("ending", "stops"), [(".safetensors", [0]), (".parquet", [1]), (".npz", [2, 0, 1])])
 def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stopped_after, stops, ending):
     source = write_lines(tmp_path / "in.txt", ROWS * 3)
-    options = {"batch_tokens": 30, "window": 25}
+    options = {"batch_tokens": 30, "shard_tokens": 25}
     whole, parts = tmp_path / f"whole{ending}", tmp_path / f"parts{ending}"
     embed(model, source, whole, **options)
-    for windows in stops:
-        calls = stopped_after(windows, model, source, parts, **options)
+    for shards in stops:
+        calls = stopped_after(shards, model, source, parts, **options)
         assert not parts.exists()
     embed(model, source, parts, **options)
-    assert sum(calls) < 3 * len(ROWS) or sum(stops) == 0  # finished windows are not computed again
+    assert sum(calls) < 3 * len(ROWS) or sum(stops) == 0  # finished shards are not computed again
     assert parts.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", whole.name, parts.name])
 
@@ -36,15 +36,15 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stopped_after,
 def test_resuming_with_something_else_is_refused_unless_nothing_is_finished(tmp_path, model, stopped_after, change):
     changes = {"model": initial_model(seed=1, num_hidden_layers=3), "tokenizer": whitespace_tokenizer()}
     source, other = write_lines(tmp_path / "in.txt", ROWS), {change: changes.get(change, "all")}
-    for windows in (1, 0):
-        arguments = {"model": model, "inputs": source, "output": tmp_path / f"{windows}.npz", "window": 20}
-        stopped_after(windows, **arguments)
-        if windows > 0:
+    for shards in (1, 0):
+        arguments = {"model": model, "inputs": source, "output": tmp_path / f"{shards}.npz", "shard_tokens": 20}
+        stopped_after(shards, **arguments)
+        if shards > 0:
             with pytest.raises(ValueError, match=f"{change}.*restart"):
                 embed(**arguments | other)
             assert (tmp_path / "1.npz.parts").exists()
-        embed(**arguments | other, restart=windows > 0)
-        assert len(read(tmp_path / f"{windows}.npz")) == len(ROWS)
+        embed(**arguments | other, restart=shards > 0)
+        assert len(read(tmp_path / f"{shards}.npz")) == len(ROWS)
 
 
 def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
@@ -57,26 +57,26 @@ def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
 
 def test_rows_that_changed_are_computed_again(tmp_path, model, stopped_after, monkeypatch):
     source = write_lines(tmp_path / "in.txt", ROWS * 3)
-    calls = stopped_after(4, model, source, tmp_path / "out.npz", window=25)
+    calls = stopped_after(4, model, source, tmp_path / "out.npz", shard_tokens=25)
     rows = [*ROWS[:-1], "other words", *ROWS, *ROWS, "one row more"]
     fingerprint = jobs.model_fingerprint  # between the two readings of the input
     monkeypatch.setattr(jobs, "model_fingerprint", lambda model: write_lines(source, rows) and fingerprint(model))
-    assert embed(model, source, tmp_path / "out.npz", window=25).rows == len(rows)
-    assert 0 < sum(calls) < len(rows)  # windows of unchanged rows were kept
+    assert embed(model, source, tmp_path / "out.npz", shard_tokens=25).rows == len(rows)
+    assert 0 < sum(calls) < len(rows)  # shards of unchanged rows were kept
     close(read(tmp_path / "out.npz"), embed(model, rows))
 
 
 def test_an_empty_shard_is_computed_again_and_drafts_are_removed(tmp_path, model, stopped_after, capsys):
     whole, output = tmp_path / "whole.npz", tmp_path / "out.npz"
-    embed(model, ROWS, whole, window=20)
-    stopped_after(2, model, ROWS, output, window=20)
+    embed(model, ROWS, whole, shard_tokens=20)
+    stopped_after(2, model, ROWS, output, shard_tokens=20)
     *_, last = sorted((tmp_path / "out.npz.parts").glob("*.arrow"))
     last.write_bytes(b"")  # as after a loss of power
     draft = tmp_path / "out.npz.parts" / f"{jobs.DRAFT}{last.name}"
     draft.write_bytes(b"a part")
-    calls = stopped_after(0, model, ROWS, output, window=20)
+    calls = stopped_after(0, model, ROWS, output, shard_tokens=20)
     assert not draft.exists()
-    embed(model, ROWS, output, window=20, progress=True)
+    embed(model, ROWS, output, shard_tokens=20, progress=True)
     assert f"continues after {len(ROWS) - sum(calls)} rows" in capsys.readouterr().err
     assert output.read_bytes() == whole.read_bytes()
 
@@ -84,7 +84,7 @@ def test_an_empty_shard_is_computed_again_and_drafts_are_removed(tmp_path, model
 @pytest.mark.slow
 def test_runs_killed_at_any_moment_resume_to_the_same_file(tmp_path, checkpoint):
     source = write_lines(tmp_path / "in.txt", [f"{row} {n}" for n in range(6) for row in ROWS])
-    options = ["--model", checkpoint, "--window", "40", "--batch-tokens", "40"]  # some thirty windows
+    options = ["--model", checkpoint, "--shard-tokens", "40", "--batch-tokens", "40"]  # some thirty shards
     run_with_kills(["embed", str(source), "OUT", *options], tmp_path, name="out.npz")
 
 
@@ -93,7 +93,7 @@ def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
     rows = [f"row {number} has words" for number in range(400)]
     alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
     with kernels.use("off"):
-        embed(model, rows, alone, window=10)
+        embed(model, rows, alone, shard_tokens=10)
     parts = tmp_path / "together.parquet.parts"
 
     def kill() -> None:
@@ -104,9 +104,9 @@ def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
     threading.Thread(target=kill).start()
     with kernels.use("off"):  # the workers, too: their vectors have the bits of plain PyTorch
         with pytest.raises(BrokenProcessPool):
-            embed(model, rows, together, window=10, workers=2)
+            embed(model, rows, together, shard_tokens=10, workers=2)
         assert 0 < len(list(parts.glob("*.arrow"))) < 200
-        assert embed(model, rows, together, window=10, workers=2).rows == 400
+        assert embed(model, rows, together, shard_tokens=10, workers=2).rows == 400
     assert together.read_bytes() == alone.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.parquet", "together.parquet"]
 

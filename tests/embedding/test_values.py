@@ -88,7 +88,7 @@ def test_sums_and_means_of_half_precision_are_made_in_float32(model, tokenizer, 
 
 @pytest.mark.parametrize(("pooling", "batch_tokens"), [("none", None), ("max", 11)])
 def test_numbers_that_float16_has_not_are_refused(tokenizer, tmp_path, pooling, batch_tokens):
-    options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "window": 50}
+    options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "shard_tokens": 50}
     rows = ["", *["a word"] * 20, "word " * 12 + "#", *["a word"] * 9]
     model = small_model(layer_weights=0)
     with torch.no_grad():
