@@ -128,8 +128,9 @@ def test_rows_in_memory_are_those_of_a_file(tmp_path):
     write_lines(tmp_path / "more" / "b.txt", ["b"])
     files = [write_lines(tmp_path / "more" / "a.txt", ["a"]), tmp_path / "more" / "b.txt"]
     assert list(Rows(files)) == list(Rows(tmp_path / "more")) == list(Rows(f"{tmp_path}/*/*.txt")) == ["a", "b"]
-    with pytest.raises(ValueError, match="pathlib"):
-        Rows(list(map(str, files)))
+    for texts in (list(map(str, files)), [f"{tmp_path}/*/*.txt"], ["s3://bucket/a.txt"]):
+        with pytest.raises(ValueError, match=r"pathlib\.Path"):
+            Rows(texts)
 
 
 CONLLU = "# sent_id = 1\n1\tVamos\tir\n2-3\tal\t_\n2\ta\ta\n3\tel\tel\n3.1\t_\t_\n4\tMar Muerto\t_\n"

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from glob import glob
 from io import BytesIO
 from itertools import chain
 from numbers import Integral
@@ -282,8 +283,8 @@ def _patterns(inputs: Any) -> list:
     if isinstance(inputs, Files):
         return inputs
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
-    if isinstance(first, str) and "." in first and os.path.isfile(first):
-        raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass a list of pathlib.Path")
+    if isinstance(first, str) and (re.fullmatch(r"\w+://\S+", first) or ("." in first and glob(first))):
+        raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
     return list(inputs) if isinstance(first, os.PathLike) else []
 
 
