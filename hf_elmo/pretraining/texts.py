@@ -53,7 +53,8 @@ class Texts:
         # Whether the number of texts is finite and known, so that an epoch has a length.
         self.countable = bool(self.rows.files) or hasattr(inputs, "__len__") or isinstance(inputs, Iterator)
         self.held_out: bool | None = None  # whether only every `HELD_OUT_EVERY`th text is read, or only the others
-        self._first, self._step = 0, 1  # of the texts, or of the files
+        self._rank = 0
+        self._world_size = 1
         self._is_part = False  # whether `inputs` are a part of a data set
 
     def part(self, rank: int, world_size: int) -> Self:
@@ -65,7 +66,8 @@ class Texts:
             part._is_part = True
             part.rows = Rows(split_dataset_by_node(self.rows.inputs, rank, world_size), **self.reading)
         else:
-            part._first, part._step = rank, world_size
+            part._rank = rank
+            part._world_size = world_size
         return part
 
     def share(self, held_out: bool) -> Self:
@@ -94,19 +96,19 @@ class Texts:
     def _texts(self, start: int) -> Iterator[list[Row]]:
         """The texts from number `start` on, as lists of sentences: words, or a string that is still to be split. With
         at least `FILES_PER_PROCESS` files for each process, a process reads whole files."""
-        rows, first, step = self.rows, self._first, self._step
+        rows = self.rows
+        # `skip` on a part of a stream would count the rows of the whole stream.
+        if hasattr(rows.inputs, "skip") and (self.countable or not self._is_part):
+            rows = Rows(rows.inputs.skip(start), **self.reading)
+            start = 0
         if not rows.files:
-            # `skip` on a part of a stream would count the rows of the whole stream.
-            if hasattr(rows.inputs, "skip") and (self.countable or not self._is_part):
-                rows = Rows(rows.inputs.skip(start), **self.reading)
-                start = 0
             texts = (self._sentences(value, where) for where, value in rows.values())
+        elif len(rows.files) < FILES_PER_PROCESS * self._world_size:
+            texts = chain.from_iterable(map(self._texts_of, rows.files))
         else:
-            files = rows.files
-            if len(files) >= FILES_PER_PROCESS * step:
-                files, first, step = files[first::step], 0, 1
-            texts = chain.from_iterable(map(self._texts_of, files))
-        return islice(texts, first + start * step, None, step)
+            own = rows.files[self._rank :: self._world_size]
+            return islice(chain.from_iterable(map(self._texts_of, own)), start, None)
+        return islice(texts, self._rank + start * self._world_size, None, self._world_size)
 
     def _texts_of(self, file: str) -> Iterator[list[Row]]:
         values = self.rows.values_of(file)
@@ -128,7 +130,8 @@ class Texts:
         """Of files, the SHA-256 of their bytes (of remote files, of the checksums that their servers give), and the
         settings with which they are read; of rows in memory, their number and the SHA-256 of all texts, of a data set
         of `SAMPLES` ones, evenly spread (of a stream, the first ones)."""
-        inputs, files = self.rows.inputs, self.rows.files
+        inputs = self.rows.inputs
+        files = self.rows.files
         settings = {**self.reading, "documents": self.documents, "pretokenized": self.tokenizer is None}
         if not files or any(map(is_pipe, files)):
             rows = len(inputs) if hasattr(inputs, "__len__") else None

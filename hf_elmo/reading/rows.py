@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from glob import glob
 from io import BytesIO
 from itertools import chain
@@ -64,6 +65,7 @@ class NamedRow(list):
         self.name = name
 
 
+@dataclass(eq=False, repr=False)
 class Rows:
     """The rows of any input, checked. They can be iterated repeatedly, each time from the beginning.
 
@@ -88,27 +90,23 @@ class Rows:
         TypeError: a value is neither text nor a list of words, such as a null.
     """
 
-    def __init__(
-        self,
-        inputs: Any,
-        input_format: str | None = None,
-        text_column: str | int | None = None,
-        encoding: str = "utf-8",
-        *,
-        columns: tuple[str | int | None, ...] = (),
-        pairs: bool = False,
-        name: str = "inputs",
-    ) -> None:
-        if input_format not in (None, *ENDINGS):
-            raise ValueError(f"input_format is {input_format!r}, but must be one of {', '.join(ENDINGS)}")
-        self.inputs, self.name = inputs, name
-        self.input_format, self.text_column, self.encoding = input_format, text_column, encoding
-        self.columns, self.pairs = columns, pairs
+    inputs: Any
+    input_format: str | None = None
+    text_column: str | int | None = None
+    encoding: str = "utf-8"
+    _: KW_ONLY
+    columns: tuple[str | int | None, ...] = ()
+    pairs: bool = False
+    name: str = "inputs"
+
+    def __post_init__(self) -> None:
+        if self.input_format not in (None, *ENDINGS):
+            raise ValueError(f"input_format is {self.input_format!r}, but must be one of {', '.join(ENDINGS)}")
         self._copies: dict[str, Any] = {}  # files of rows that can be read only once
         # The files that are read; none for rows in memory.
-        self.files = list(dict.fromkeys(chain.from_iterable(map(find_files, _patterns(inputs)))))
+        self.files = list(dict.fromkeys(chain.from_iterable(map(find_files, _patterns(self.inputs)))))
         if not self.files:
-            require_list(inputs, name)
+            require_list(self.inputs, self.name)
 
     def __iter__(self) -> Iterator[Row | Pair]:
         for where, value in self.values():
