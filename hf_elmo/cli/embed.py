@@ -20,6 +20,7 @@ from .options import (
     Pretokenized,
     TextColumn,
     argument,
+    column,
     command,
     flag,
     number_or_name,
@@ -107,12 +108,7 @@ def predict(
     overwrite: Overwrite = False,
     restart: Restart = False,
     text_pair_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            callback=number_or_name,
-            help="column or key of the second text: the passage, or a predicate's index from 0",
-        ),
+        str | None, column("column or key of the second text: the passage, or a predicate's index from 0")
     ] = None,
     speakers_column: Annotated[str | None, option("NAME", "coreference: column or key of each line's speaker")] = None,
     genre_column: Annotated[str | None, option("NAME", "coreference: column or key of the genre's number")] = None,

@@ -42,17 +42,18 @@ def number_or_name(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdecimal() else text
 
 
+def column(help: str) -> Any:
+    """An option with the name of a column, or its number, which is an `int` for the command."""
+    return typer.Option(metavar="NAME", callback=number_or_name, help=help)
+
+
 InputFormat = Annotated[
     Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta", "conll"] | None,
     typer.Option(help="format of the input [the ending of its name]"),
 ]
 TextColumn = Annotated[
-    str | None,  # the callback makes it an int
-    typer.Option(
-        metavar="NAME",
-        callback=number_or_name,
-        help="column or key of the text; a number is the index of a column, in CoNLL or in a CSV without header",
-    ),
+    str | None,
+    column("column or key of the text; a number is the index of a column, in CoNLL or in a CSV without header"),
 ]
 Encoding = Annotated[str, typer.Option(help="encoding of the input")]
 Dtype = Literal["float32", "bfloat16", "float16"]
