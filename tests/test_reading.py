@@ -153,6 +153,8 @@ FILES = {
     "text of words.train": ("a b\n", {"input_format": "text"}, ["a b"]),
     "labels.txt": ("a b\t0\n", COLUMN, "labels.txt.* is read as text.*input_format"),
     "labels of columns.txt": ("0\ta b\n1\tc\n", {**COLUMN, "input_format": "tsv"}, ["a b", "c"]),
+    "columns.txt": ("a b\t0\n", {}, "line 1.*input_format='tsv'"),
+    "tabs.csv": ("id\ttext\n1\ta\n", {}, "line 1.*input_format='tsv'"),
     "eng.txt": ("-DOCSTART- -X- O\n\nHe PRP O\n", {}, "line 1.*input_format='conll'"),
     "tags.txt": ("He PRP B-NP\nran VBD O\n", {}, "line 1.*input_format='conll'"),
     "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),

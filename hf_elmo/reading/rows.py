@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from glob import glob
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral
 from pathlib import PurePosixPath
 from typing import Any
@@ -52,6 +52,7 @@ BEGINNINGS = {
     "fasta": r">\S",
     "jsonl": r'\{"|\["',
     "xml": r"<\?xml|<!DOCTYPE|<html",
+    "tsv": r".*\S\t\S",
 }
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_FIELD_CHARACTERS = 1 << 24  # the most in a field of a CSV, which a missing quote makes as long as the file
@@ -182,12 +183,14 @@ class Rows:
 
     def _lines(self, file: str, newline: str | None = None) -> Iterator[str]:
         """The lines of a file; ValueError if the first one is that of another format than the ending says."""
-        for number, line in enumerate(read_lines(file, self.encoding, newline)):
-            kinds = [kind for kind, beginning in BEGINNINGS.items() if number == 0 and re.match(beginning, line)]
-            if kinds and self.input_format is None:
-                how = f"pass input_format={kinds[0]!r}" if kinds[0] in ENDINGS else "extract its text"
-                raise ValueError(f"{file}, line 1: {line[:40]!r} begins a file of {kinds[0]}: {how} (or 'text')")
+        lines = read_lines(file, self.encoding, newline)
+        for line in islice(lines, 1):
+            kind = next((kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, line)), None)
+            if self.input_format is None and kind not in (None, self.format_of(file)):
+                how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
+                raise ValueError(f"{file}, line 1: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
             yield line
+        yield from lines
 
     # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
 
