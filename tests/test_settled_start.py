@@ -57,7 +57,7 @@ def test_each_sentence_starts_from_it(settled: ElmoModel, inputs: dict[str, Tens
 
 def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, inputs: dict[str, Tensor]) -> None:
     wanted = settled(**inputs, output_hidden_states=True).hidden_states[-1].detach().numpy()
-    for how in ({}, {"window": 3}):
+    for how in ({}, {"shard_tokens": 3}):
         for row, found in enumerate(embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
             np.testing.assert_allclose(found, wanted[row, 1 : len(found) + 1], atol=1e-5)
 
