@@ -203,7 +203,8 @@ class ElmoTokenizer(TokenizersBackend):
     Args:
         word_splitting (`str`, defaults to `"lm1b"`):
             How text is split. `"lm1b"`: as in the 1 Billion Word Benchmark, on which the published English models were
-            trained; case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become plain.
+            trained; case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become plain, and
+            invisible characters are no words.
             `"whitespace"`: at whitespace only, for tokenized text. `"characters"`: each character that is not
             whitespace is a word, as in proteins. Lists of words (`is_split_into_words=True`) are never split further.
         max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
