@@ -26,9 +26,6 @@ def find_alignment(language: Language, target: Language, translations: Iterable[
         language, target: each a model (or its folder or Hub id), whose mix gives the vectors, and texts.
         translations: pairs of a word and its translation, of which those are used that the texts have. With fewer pairs
             than 2P the matrix fits vectors only as far as they are sums of these words' vectors.
-
-    Raises:
-        ValueError: no pair is in the texts.
     """
     with extra_needed("train"):
         from scipy.linalg import orthogonal_procrustes
@@ -43,8 +40,6 @@ def find_alignment(language: Language, target: Language, translations: Iterable[
                 vectors.setdefault(word, []).append(row)
         means.append({word: np.mean(rows, axis=0, dtype=np.float64) for word, rows in vectors.items()})
     pairs = [(means[0][a], means[1][b]) for a, b in translations if a in means[0] and b in means[1]]
-    if not pairs:
-        raise ValueError("translations has no pair of words that are in the texts: give more pairs, or more texts")
     return orthogonal_procrustes(*map(np.stack, zip(*pairs, strict=True)))[0].T
 
 

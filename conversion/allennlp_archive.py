@@ -92,15 +92,14 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     weights = folder / "weights.th"
     settings, state = read_json(folder / "config.json"), read_pickle(weights)
     all_prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]
-    if not all_prefixes:
-        raise ValueError(
-            f"{weights} has no ELMo. Other language models of AllenNLP (language_model, bidirectional_lm), which it "
-            "trained in PyTorch, have other layers and cannot be converted."
-        )
     prefixes = [prefix for prefix in all_prefixes if use is None or prefix.rstrip(".") == use.rstrip(".")]
     if not prefixes:
-        raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {all_prefixes}.")
-    bilm, *others = (_bilm(state, prefix) for prefix in prefixes)
+        raise ValueError(f"{weights} has no ELMo {use or ''}; its ELMos are {all_prefixes}.")
+    bilms = []
+    for prefix in prefixes:
+        own = f"{prefix}_elmo_lstm."
+        bilms.append({name.removeprefix(own): array for name, array in state.items() if name.startswith(own)})
+    bilm, *others = bilms
     for other in others:
         if other.keys() != bilm.keys() or not all(np.array_equal(other[name], bilm[name]) for name in bilm):
             raise ValueError(f"{weights} has several different ELMos: {prefixes}. Choose one with use=NAME.")
@@ -132,13 +131,6 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         )
     files, kind = [folder / "config.json", weights, *files], "the archive of a task's model of AllenNLP"
     return Source(kind, config, arrays, files, scalar_mixes=mixes, left_behind=left_behind)
-
-
-def _bilm(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The weights of the ELMo whose tensors have this prefix, by their names in its biLM."""
-    prefix += "_elmo_lstm."
-    names = [name for name in state if name.startswith(prefix) and not DERIVED.search(name)]
-    return {name.removeprefix(prefix): state[name] for name in names}
 
 
 def _parts(settings: Any) -> Iterator[dict[str, Any]]:

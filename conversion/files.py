@@ -4,7 +4,6 @@ import json
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,30 +12,18 @@ from typing import Any
 
 @contextmanager
 def unpack(path: Path) -> Iterator[Path]:
-    """The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder, and
-    error messages name the archive in its place. Raises ValueError for an incomplete or damaged archive."""
+    """The path itself; for a zip or tar archive, a temporary folder with its files."""
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
-        try:
-            inside = Path(folder) if path.is_file() and _extract(path, folder) else path
-        except (EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{path} is incomplete or damaged ({error}): fetch it again") from error
-        try:
-            yield inside
-        except Exception as error:
-            error.args = tuple(x.replace(folder, str(path)) if isinstance(x, str) else x for x in error.args)
-            raise
-
-
-def _extract(path: Path, folder: str) -> bool:
-    """Extracts an archive; returns whether the file is one."""
-    with path.open("rb") as file:
-        is_zip = file.read(2) == b"PK"
-    if not is_zip and not tarfile.is_tarfile(path):
-        return False
-    filtered = {} if is_zip else {"filter": "data"}  # zipfile drops ".." from paths and writes no links
-    with (zipfile.ZipFile if is_zip else tarfile.open)(path) as archive:
-        archive.extractall(folder, **filtered)
-    return True
+        if path.is_file() and tarfile.is_tarfile(path):
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter="data")
+            yield Path(folder)
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)  # drops ".." from paths and writes no links
+            yield Path(folder)
+        else:
+            yield path
 
 
 def find_files(folder: Path, pattern: str) -> list[Path]:
