@@ -35,7 +35,6 @@ BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
 BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
 SHARD_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS = 64  # rows that are split into words at a time
-OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
 OUT_OF_MEMORY = "out of memory|can't allocate memory|not enough memory"  # in errors of PyTorch's allocators
 
 
@@ -115,14 +114,12 @@ class EmbeddedRows:
         return pyarrow.table(columns)
 
 
-def check_options(num_hidden_layers: int, layers: str | int, pooling: str, output_dtype: str) -> None:
-    """Raises ValueError for an unknown layer, pooling or dtype of the output."""
+def check_options(num_hidden_layers: int, layers: str | int, pooling: str) -> None:
+    """Raises ValueError for an unknown layer or pooling."""
     if layers not in ("mix", "sum", "all") and layers not in range(num_hidden_layers + 1):
         raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {num_hidden_layers}")
     if pooling not in ("none", "mean", "max"):
         raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
-    if output_dtype not in OUTPUT_DTYPES:
-        raise ValueError(f"output_dtype is {output_dtype!r}, but must be one of {', '.join(OUTPUT_DTYPES)}")
 
 
 class CorpusEncoder:
@@ -153,7 +150,7 @@ class CorpusEncoder:
         pretokenized: bool,
     ) -> None:
         config = model.config
-        check_options(config.num_hidden_layers, layers, pooling, output_dtype)
+        check_options(config.num_hidden_layers, layers, pooling)
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
         self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
         self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}
@@ -188,27 +185,30 @@ class CorpusEncoder:
         return rows
 
     def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:
-        """Fill in the vectors of rows, by default of all. MemoryError if not even one word fits into memory; ValueError
-        if a number is too large for the layout's dtype, or a row is too long for a mix with layer normalization."""
+        """Fill in the vectors of rows, by default of all. ValueError if a number is too large for the layout's dtype,
+        or a row is too long for a mix with layer normalization."""
         indices = range(len(rows.words)) if indices is None else indices
         # Longest first, so that a budget that is too large fails at once. Blank rows keep their zeros.
         pending = sorted((row for row in indices if rows.words[row]), key=lambda row: -len(rows.words[row]))
         while pending:
             encode, count, tokens = self._plan([len(rows.words[row]) + BOUNDARIES for row in pending])
-            group, fits = pending[:count], True
+            fits = True
             try:
                 with evaluation_mode(self.model), torch.autocast(self.model.device.type, enabled=False):
-                    encode(rows, group)
+                    encode(rows, pending[:count])
             except (MemoryError, RuntimeError) as error:
-                if not isinstance(error, MemoryError) and not re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE):
+                is_memory = isinstance(error, MemoryError) or re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE)
+                if not is_memory or tokens <= 1:
                     raise
                 fits = False  # tried again below: the exception keeps tensors in memory until this block is left
             if fits:
-                for row in group:
+                for row in pending[:count]:
                     self._check(rows, row)
                 del pending[:count]
             else:
-                self._halve(tokens)
+                self.budget = tokens // 2
+                torch.cuda.empty_cache()
+                logger.warning("out of memory with %d tokens in a batch; continuing with %d", tokens, self.budget)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
         """From the rows' lengths, longest first: the next batch's method, number of rows and number of tokens."""
@@ -220,17 +220,6 @@ class CorpusEncoder:
                 return self._encode_long, together, together * (self.budget // together)
         count = min(len(lengths), whole)
         return self._encode_batch, count, count * lengths[0]
-
-    def _halve(self, tried: int) -> None:
-        if tried <= 1:
-            raise MemoryError(
-                f"one word does not fit into the memory of {self.model.device}; free memory there, choose another "
-                "device, or load the model in a smaller dtype (bfloat16)"
-            )
-        self.budget = tried // 2
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
-        logger.warning("out of memory with %d tokens in a batch; continuing with %d", tried, self.budget)
 
     @torch.inference_mode()
     def _encode_batch(self, rows: EmbeddedRows, group: list[int]) -> None:

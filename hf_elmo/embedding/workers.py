@@ -22,7 +22,6 @@ from .engine import CorpusEncoder, EmbeddedRows, check_options
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
-LOADED_AT_ONCE = 4  # the most models kept in a process that runs several embedders
 
 
 class Embedder:
@@ -75,7 +74,7 @@ class Embedder:
         # A relative path may lead elsewhere in a worker.
         model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
         config = ElmoConfig.from_pretrained(locate(model))
-        check_options(config.num_hidden_layers, layers, pooling, output_dtype)
+        check_options(config.num_hidden_layers, layers, pooling)
         # All that the vectors depend on.
         self.options = {"model": model, "fingerprint": checkpoint_fingerprint(model), "dtype": dtype, "device": device}
         self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
@@ -151,7 +150,7 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
     return digest.hexdigest()
 
 
-@lru_cache(maxsize=LOADED_AT_ONCE)
+@lru_cache(maxsize=4)  # models kept in a process that runs several embedders
 def _loaded(
     process: int, rank: int | None, model: Any, fingerprint: str, dtype: Any, device: Any, threads: Any, **options: Any
 ) -> CorpusEncoder:
