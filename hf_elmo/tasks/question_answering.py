@@ -60,16 +60,7 @@ def encode_questions(
 
     Raises:
         ValueError: the text of an answer is not at its `answer_start`.
-
-    Example:
-
-    ```python
-    >>> def encode(batch, numbers):
-    ...     return encode_questions(tokenizer, batch["question"], batch["context"], batch["answers"], numbers=numbers)
-    >>> dev = squad.map(encode, batched=True, with_indices=True, remove_columns=squad.column_names)
-    >>> metrics = squad_metrics(tokenizer, squad["context"], squad["answers"])
-    >>> arguments = TrainingArguments(folder, label_names=["start_positions", "end_positions", "piece"])
-    ```"""
+    """
     questions = as_list(questions, "questions")
     passages = as_list(passages, "passages")
     answers = None if answers is None else as_list(answers, "answers")
@@ -94,10 +85,12 @@ def encode_questions(
             inside = slice(first + begin, first + begin + piece[3])
             values = {name: own[:first] + own[inside] + own[-1:] for name, own in whole.items()} | {"piece": piece}
             if answers is not None:
-                start, end = _positions(spans[row], piece, allow_no_answer)
-                if labeled_only and start == IGNORE_INDEX:
+                label = (0, 0) if allow_no_answer else (IGNORE_INDEX, IGNORE_INDEX)
+                if spans[row] is not None and begin <= spans[row][0] and spans[row][1] < begin + piece[3]:
+                    label = (spans[row][0] + first - begin, spans[row][1] + first - begin)
+                if labeled_only and label[0] == IGNORE_INDEX:
                     continue
-                values |= {"start_positions": start, "end_positions": end}
+                values |= {"start_positions": label[0], "end_positions": label[1]}
             for name in names:
                 columns[name].append(values[name])
     return columns
@@ -129,14 +122,6 @@ def _answer_words(number: int, answers: Answers, passage: str, offsets: np.ndarr
     return first, last
 
 
-def _positions(span: tuple[int, int] | None, piece: Sequence[int], allow_no_answer: bool) -> tuple[int, int]:
-    """The label of a piece: the positions of the first and the last word of the answer in the row."""
-    _, position, first, words = piece
-    if span is not None and first <= span[0] and span[1] < first + words:
-        return position + span[0] - first, position + span[1] - first
-    return (0, 0) if allow_no_answer else (IGNORE_INDEX, IGNORE_INDEX)
-
-
 def squad_metrics(
     tokenizer: ElmoTokenizer,
     passages: Sequence[str],
@@ -148,7 +133,7 @@ def squad_metrics(
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """`compute_metrics` of Trainer for answers: exact match and F1 (Rajpurkar et al. 2016), by torchmetrics. The best
     span over all pieces of a passage is compared with all answers to the question. Trainer passes on the column `piece`
-    if `label_names` of its arguments has it, as in the example of [`encode_questions`].
+    if its arguments have `label_names=["start_positions", "end_positions", "piece"]`.
 
     Args:
         tokenizer, passages, answers, pretokenized: as for [`encode_questions`]; the numbers in `piece` are indices into
