@@ -21,15 +21,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Args:
         model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`]; `pooling` is `"mean"` or
             `"max"`.
-
-    Example:
-
-    ```python
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-
-    >>> classifier = make_pipeline(hf_elmo.ElmoVectorizer(layers=1), LogisticRegression()).fit(texts, labels)
-    ```"""
+    """
 
     def __init__(
         self,
