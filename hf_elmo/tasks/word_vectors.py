@@ -43,24 +43,19 @@ def read_word_vectors(
     for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
         if word and word not in vectors and (words is None or word in words) and not {"\n", "\r"} & set(word):
             vectors[word] = vector
-    if not vectors:
-        raise ValueError(f"{path} has no vectors{'' if words is None else ' of the given words'}.")
     return list(vectors), np.stack(list(vectors.values()))
 
 
 def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
-    for number, line in enumerate(read_lines(path, newline="\n", errors="replace"), start=1):
+    for line in read_lines(path, newline="\n", errors="replace"):
         columns = line.rstrip(" \r\n").split(" ")
         if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
             expected, size = map(int, columns)
             continue
         size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
-        try:
-            yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: expected a word and {size} numbers, got {line!r:.60}") from error
+        yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
         count += 1
     if expected not in (None, count):
         raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: download it again.")
