@@ -57,11 +57,7 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
 
 class TaggingCollator(LayersMixin, DataCollatorForTokenClassification):
     """transformers' collator, which also pads rows of [`store_layers`] if it has the `model`, as [`LayersCollator`]. A
-    row needs a label for each position, as `tokenizer.align_labels` gives them."""
-
-    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
-        return super().torch_call(rows)
+    row needs `labels`, one for each position, as `tokenizer.align_labels` gives them."""
 
 
 def span_metrics(
@@ -70,8 +66,8 @@ def span_metrics(
     """`compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
     It evaluates the CRF's tags, or without a CRF the best label of each word, or the labels that Trainer's
-    `preprocess_logits_for_metrics` chose. For labels that are no spans, such as
-    parts of speech (none begins with `B-`, `I-`, `E-` or `S-`), it gives the accuracy alone.
+    `preprocess_logits_for_metrics` chose. For labels that are no spans, such as parts of speech (none begins with `B-`,
+    `I-`, `E-` or `S-`), it gives the accuracy alone.
 
     Args:
         id2label: `model.config.id2label`.
