@@ -57,7 +57,8 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> Dataset:
         each mention only in its first cluster; `speakers`, the name or `None` at the first word of each sentence.
 
     Raises:
-        ValueError: a line belongs to no document or lacks a column, or a mention only begins or only ends.
+        ValueError: a mention begins and does not end.
+        IndexError: a line belongs to no document or lacks a column, or a mention ends and does not begin.
     """
     with extra_needed("train"):
         from datasets import Dataset
@@ -70,8 +71,6 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> Dataset:
             name, part = begin.groups("0")
             documents.append({"document": name, "part": int(part), "sentences": [], "speakers": [], "clusters": []})
             sentence = None
-        elif not documents or len(columns) < 11:
-            raise ValueError(f"{where}: expected '#begin document (name)' or 11 or more columns, got {columns}")
         else:
             document = documents[-1]
             if sentence is None:
@@ -88,14 +87,12 @@ def _clusters(columns: Sequence[tuple[str, str]]) -> list[list[Span]]:
     """The clusters in the columns of words, such as `(3|(0)`, each with the line's place."""
     begun: defaultdict[str, list[int]] = defaultdict(list)
     cluster_of: dict[Span, str] = {}
-    for index, (where, column) in enumerate(columns):
+    for index, (_, column) in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
             number = part.strip("()")
             if part[0] == "(":
                 begun[number].append(index)
             if part[-1] == ")":
-                if not begun[number]:
-                    raise ValueError(f"{where}: {column!r} ends a mention of {number} that did not begin")
                 cluster_of.setdefault((begun[number].pop(), index), number)
     for starts in filter(None, begun.values()):
         raise ValueError(f"{columns[starts[0]][0]}: a mention begins and does not end")
