@@ -285,14 +285,12 @@ def word_plane(
         layer: 0 (characters) to `num_hidden_layers`; by default the last one.
 
     Raises:
-        ValueError: there are fewer than three vectors, or a sentence does not contain the word.
+        ValueError: a sentence does not contain the word.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
-    if (number := sum(map(len, places))) < 3:
-        raise ValueError(f"a plane needs at least three vectors, but sentences give {number}: give more.")
     arrays = embed(model, split, tokenizer=tokenizer, layers=layer, progress=False)
     vectors = np.concatenate([own[place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
