@@ -35,7 +35,7 @@ Transform = tuple[Callable[..., Arrays], Callable[..., Arrays]]
 # character uses. The character ids of this package are one higher, because 0 marks a padded position.
 CHARACTER_ROWS = (261, 262)
 
-# The fields that an `options.json` sets. An option that is in none of these tables could change the vectors.
+# The fields that an `options.json` sets.
 FIELDS = {"dim": "cell_size", "projection_dim": "projection_size", "n_layers": "num_hidden_layers"}
 FIELDS = {f"lstm.{name}": field for name, field in FIELDS.items()}
 FIELDS |= {f"lstm.{name}": name for name in ("cell_clip", "proj_clip", "use_skip_connections")}
@@ -47,12 +47,6 @@ DEFAULTS = {"lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_c
 DEFAULTS |= {"char_cnn.n_highway": 0}
 # Those that have one value in every ELMo; another value would be another model.
 FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_highway": True}
-# Those of a training, by bilm-tf, DeepPavlov and a port to PyTorch, which do not change the vectors.
-TRAINING = {"all_clip_norm_val", "batch_size", "char_cnn.n_characters", "clip_grad_norm", "dropout", "eval_max_batches"}
-TRAINING |= {"initial_accumulator_value", "learning_rate", "log_every_steps", "lr_decay_rate", "lr_decay_steps"}
-TRAINING |= {"lr_scheduler_step_interval", "max_steps", "n_epochs", "n_gpus", "n_negative_samples_batch"}
-TRAINING |= {"n_tokens_vocab", "n_train_tokens", "sample_softmax", "save_every_steps", "seed", "steps_per_epoch"}
-TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps", "lstm.dropout", "optimizer"}
 
 
 class Row(NamedTuple):
@@ -214,7 +208,7 @@ def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
 
 def read_options(file: Path) -> dict[str, Any]:
     """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
-    Raises ValueError if an option is missing, not known, or has a value that is not an ELMo's."""
+    Raises ValueError if an option is missing or has a value that is not an ELMo's. Options of a training are ignored."""
     options = read_json(file)
     parts = {part: options.pop(part, None) or {} for part in ("lstm", "char_cnn")}
     given = options | {f"{part}.{name}": value for part, content in parts.items() for name, value in content.items()}
@@ -225,11 +219,6 @@ def read_options(file: Path) -> dict[str, Any]:
     for name, value in given.items():
         if name in fixed and value not in (fixed[name], None):
             raise ValueError(f"{file}: {name} is {value!r}, but only {fixed[name]!r} can be converted.")
-        if name not in FIELDS.keys() | TRAINING | fixed.keys():
-            raise ValueError(
-                f"{file}: the option {name} is not known and could change the vectors. If it only concerns the "
-                "training, remove it from a copy of the file."
-            )
     given = DEFAULTS | {name: value for name, value in given.items() if value is not None}
     fields = {field: given[name] for name, field in FIELDS.items() if name in given}
     of_characters = {"char_embedding_size": fields["char_embedding_size"]["dim"]} if parts["char_cnn"] else {}
@@ -261,10 +250,8 @@ def read_bilm(
     datasets = {name.replace("RNN/LSTMCell", "RNN/MultiRNNCell/Cell0/LSTMCell"): x for name, x in datasets.items()}
     fields = {**fields, "cell_projection": any(name.endswith("/W_P_0") for name in datasets) or None}
     if fields["char_filters"]:
-        rows = len(datasets.get("char_embed", ()))
-        if rows not in CHARACTER_ROWS:
-            raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
         # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides
+        rows = len(datasets.get("char_embed", ()))
         fields |= {"char_vocab_size": rows + 1, "char_projection": "CNN_proj/W_proj" in datasets or None}
     else:
         if (rows := len(datasets.get("embedding", ()))) != len(vocabulary):

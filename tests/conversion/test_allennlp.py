@@ -92,8 +92,6 @@ def test_what_the_format_cannot_store(tmp_path: Path) -> None:
         (make_options(), {"CNN/b_cnn_2": None}, "CNN/b_cnn_2"),
         (make_options(), {f"{CELL}/B": np.zeros(43)}, f"{CELL}/B"),
         (make_options(), {"CNN_high_1/W_carry": np.full((17, 17), np.nan)}, r"highways\.1\.carry\.weight"),
-        (make_options(), {"char_embed": np.zeros((266, 3))}, "char_embed"),
-        (make_options(attention="yes"), {}, r"options\.json: the option attention"),
         (make_options(reverse=True), {}, "reverse is True"),
         (make_options(char_cnn={"projection_after_highway": False}), {}, "projection_after_highway is False"),
         (make_options(char_cnn={"projection": {"dim": 9}}), {}, r"char_cnn\.projection is"),
