@@ -1,8 +1,8 @@
 """AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written. The options of a word-level
 model, which only bilm-tf has, lack `char_cnn`: the vectors of the words of a `vocab.txt` are the rows of `embedding`.
 
-[`TABLE`] defines the format: each row has one or more datasets of the HDF5 file, the tensors that they become, and the
-transform between them. Reading and writing use the same rows. Both reject any other tensor.
+[`TABLE`] defines the format: each entry has one or more datasets of the HDF5 file, the tensors that they become, and
+the transform between them. Reading and writing use the same entries. Both reject any other tensor.
 """
 
 import json
@@ -49,37 +49,37 @@ DEFAULTS |= {"char_cnn.n_highway": 0}
 FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_highway": True}
 
 
-class Row(NamedTuple):
-    """A row of a format's table: arrays by name, the tensors that they become by state-dict key, and the transform. A
-    row with `{i}` in its names stands for one row for each number from 0 on."""
+class Entry(NamedTuple):
+    """An entry of a format's table: arrays by name, the tensors that they become by state-dict key, and the transform.
+    An entry with `{i}` in its names stands for one entry for each number from 0 on."""
 
     names: list[str]
     keys: list[str]
     transform: Transform
 
 
-def expand(table: Iterable[Row], present: Collection[str]) -> Iterator[Row]:
-    """The rows of a table of which a name or key is in `present`, with numbers for `{i}`."""
-    for row in table:
+def numbered(table: Iterable[Entry], present: Collection[str]) -> Iterator[Entry]:
+    """The entries of a table of which a name or key is in `present`, with numbers for `{i}`."""
+    for entry in table:
         for i in count():
-            names, keys = ([text.format(i=i) for text in texts] for texts in row[:2])
-            if not any(text in present for text in names + keys):
+            names, keys = ([name.format(i=i) for name in own] for own in entry[:2])
+            if not any(name in present for name in names + keys):
                 break
-            yield Row(names, keys, row.transform)
-            if names == row.names:
+            yield Entry(names, keys, entry.transform)
+            if names == entry.names:
                 break
 
 
-def read_rows(
-    table: Iterable[Row], datasets: Mapping[str, np.ndarray], config: ElmoConfig, where: str
+def read_tensors(
+    table: Iterable[Entry], datasets: Mapping[str, np.ndarray], config: ElmoConfig, where: str
 ) -> dict[str, np.ndarray]:
     """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of a file by
-    name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no row."""
+    name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no entry."""
     with torch.device("meta"):
         state = new_model(config).state_dict()
     shapes = {key.removeprefix("elmo."): tuple(tensor.shape) for key, tensor in state.items()}
     left, tensors = dict(datasets), {}
-    for names, keys, (read, write) in expand(table, shapes):
+    for names, keys, (read, write) in numbered(table, shapes):
         like = write(*(np.zeros(shapes[key], np.float32) for key in keys))
         arrays = []
         for name, expected in zip(names, like, strict=True):
@@ -95,10 +95,10 @@ def read_rows(
     return tensors
 
 
-def read_sizes(table: Iterable[Row], datasets: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def read_sizes(table: Iterable[Entry], datasets: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The fields of the configuration that are sizes of a biLM's tensors, from datasets by name."""
     shapes = {}
-    for names, keys, (read, _) in expand(table, datasets):
+    for names, keys, (read, _) in numbered(table, datasets):
         arrays = read(*map(datasets.get, names))
         shapes |= {key: array.shape for key, array in zip(keys, arrays, strict=True)}
     filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
@@ -167,31 +167,31 @@ def reorder(rows: Sequence[int], places: Sequence[int]) -> Transform:
 
 
 TABLE = [
-    Row(["char_embed"], ["char_encoder.embedding.weight"], CHARACTER_EMBEDDING),
-    Row(["CNN/W_cnn_{i}"], ["char_encoder.convolutions.{i}.weight"], CONVOLUTION),
-    Row(["CNN/b_cnn_{i}"], ["char_encoder.convolutions.{i}.bias"], COPY),
-    Row(["CNN_high_{i}/W_carry"], ["char_encoder.highways.{i}.carry.weight"], TRANSPOSE),
-    Row(["CNN_high_{i}/b_carry"], ["char_encoder.highways.{i}.carry.bias"], COPY),
-    Row(["CNN_high_{i}/W_transform"], ["char_encoder.highways.{i}.transform.weight"], TRANSPOSE),
-    Row(["CNN_high_{i}/b_transform"], ["char_encoder.highways.{i}.transform.bias"], COPY),
-    Row(["CNN_proj/W_proj"], ["char_encoder.projection.weight"], TRANSPOSE),
-    Row(["CNN_proj/b_proj"], ["char_encoder.projection.bias"], COPY),
-    Row(["softmax/W"], ["lm_head.weight"], COPY),  # only in training checkpoints
-    Row(["softmax/b"], ["lm_head.bias"], COPY),
+    Entry(["char_embed"], ["char_encoder.embedding.weight"], CHARACTER_EMBEDDING),
+    Entry(["CNN/W_cnn_{i}"], ["char_encoder.convolutions.{i}.weight"], CONVOLUTION),
+    Entry(["CNN/b_cnn_{i}"], ["char_encoder.convolutions.{i}.bias"], COPY),
+    Entry(["CNN_high_{i}/W_carry"], ["char_encoder.highways.{i}.carry.weight"], TRANSPOSE),
+    Entry(["CNN_high_{i}/b_carry"], ["char_encoder.highways.{i}.carry.bias"], COPY),
+    Entry(["CNN_high_{i}/W_transform"], ["char_encoder.highways.{i}.transform.weight"], TRANSPOSE),
+    Entry(["CNN_high_{i}/b_transform"], ["char_encoder.highways.{i}.transform.bias"], COPY),
+    Entry(["CNN_proj/W_proj"], ["char_encoder.projection.weight"], TRANSPOSE),
+    Entry(["CNN_proj/b_proj"], ["char_encoder.projection.bias"], COPY),
+    Entry(["softmax/W"], ["lm_head.weight"], COPY),  # only in training checkpoints
+    Entry(["softmax/b"], ["lm_head.bias"], COPY),
 ]
 for number, suffix in enumerate(SUFFIXES):
     cell, layer = f"RNN_{number}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell", "bilm.layers.{i}.lstm"
     TABLE += [
-        Row([f"{cell}/W_0"], [f"{layer}.weight_ih{suffix}", f"{layer}.weight_hh{suffix}"], LSTM_KERNEL),
-        Row([f"{cell}/B", f"{cell}/B_forget_remainder"], [f"{layer}.bias{suffix}"], LSTM_BIAS),
-        Row([f"{cell}/W_P_0"], [f"{layer}.weight_hr{suffix}"], TRANSPOSE),
+        Entry([f"{cell}/W_0"], [f"{layer}.weight_ih{suffix}", f"{layer}.weight_hh{suffix}"], LSTM_KERNEL),
+        Entry([f"{cell}/B", f"{cell}/B_forget_remainder"], [f"{layer}.bias{suffix}"], LSTM_BIAS),
+        Entry([f"{cell}/W_P_0"], [f"{layer}.weight_hr{suffix}"], TRANSPOSE),
     ]
 
 
-def table_of(vocabulary: Sequence[str]) -> list[Row]:
+def table_of(vocabulary: Sequence[str]) -> list[Entry]:
     """[`TABLE`] with the embedding of the words of a word-level model, in the order of the rows of `embedding`."""
     transform = reorder(range(len(vocabulary)), embedded_ids(vocabulary))
-    return [*TABLE, Row(["embedding"], ["char_encoder.word_embedding.weight"], transform)]
+    return [*TABLE, Entry(["embedding"], ["char_encoder.word_embedding.weight"], transform)]
 
 
 def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
@@ -208,7 +208,7 @@ def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
 
 def read_options(file: Path) -> dict[str, Any]:
     """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
-    Raises ValueError if an option is missing or has a value that is not an ELMo's. Options of a training are ignored."""
+    Raises ValueError if one is missing or has a value that is not an ELMo's. Options of a training are ignored."""
     options = read_json(file)
     parts = {part: options.pop(part, None) or {} for part in ("lstm", "char_cnn")}
     given = options | {f"{part}.{name}": value for part, content in parts.items() for name, value in content.items()}
@@ -245,7 +245,7 @@ def read_bilm(
     """The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix. `fields` are those of
     the configuration that the weights do not determine; with `vocab_size` the softmax is read. `vocabulary` has the
     words of a word-level model, in the order of the rows of `embedding`. Raises ValueError, which calls the file of the
-    `datasets` `where`, as [`read_rows`], or if the vocabulary is not that of the model."""
+    `datasets` `where`, as [`read_tensors`], or if the vocabulary is not that of the model."""
     # The single layer of a model that bilm-tf saved has another path.
     datasets = {name.replace("RNN/LSTMCell", "RNN/MultiRNNCell/Cell0/LSTMCell"): x for name, x in datasets.items()}
     fields = {**fields, "cell_projection": any(name.endswith("/W_P_0") for name in datasets) or None}
@@ -260,7 +260,7 @@ def read_bilm(
         if missing := {"<S>", "</S>"}.difference(vocabulary):
             raise ValueError(f"the vocabulary lacks {max(missing)}: it is not that of the rows of 'embedding'.")
         fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
-    arrays = read_rows(table_of(vocabulary), datasets, config := ElmoConfig(**fields), where)
+    arrays = read_tensors(table_of(vocabulary), datasets, config := ElmoConfig(**fields), where)
     for field, projections in identities(config).items():
         if all(np.array_equal(arrays.get(key), identity) for key, identity in projections.items()):
             fields[field] = False
@@ -386,8 +386,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     }
     vocabulary = () if config.char_filters else tokenizer_of(model).vocabulary or ()
     written = {key: array for own in identities(config).values() for key, array in own.items()} | tensors
-    table = list(expand(table_of(vocabulary), written))
-    if left := tensors.keys() - {key for row in table for key in row.keys}:
+    table = list(numbered(table_of(vocabulary), written))
+    if left := tensors.keys() - {key for entry in table for key in entry.keys}:
         hint = ": load the model with settled_start=False." if config.settled_start else "."
         raise ValueError(f"AllenNLP's format cannot store {min(left)!r}{hint}")
     with new_path(out) as folder:

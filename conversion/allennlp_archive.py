@@ -17,7 +17,7 @@ from transformers.utils import logging
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES
 
-from .allennlp import COPY, Arrays, Row, read_options, read_rows, read_sizes
+from .allennlp import COPY, Arrays, Entry, read_options, read_sizes, read_tensors
 from .checkpoint import Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
@@ -35,26 +35,26 @@ def split_highway(stacked: np.ndarray) -> Arrays:
 HIGHWAY = (split_highway, lambda carry, transform: (np.concatenate([transform, -carry]),))
 
 
-def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Row]:
-    """The rows of all tensors of AllenNLP's modules, with these names, except the embeddings of characters and words,
-    which differ between the formats."""
-    rows = []
+def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Entry]:
+    """The entries of all tensors of AllenNLP's modules, with these names, except the embeddings of characters and of
+    words, which differ between the formats."""
+    entries = []
     for part in ("weight", "bias"):
         gates = [f"char_encoder.highways.{{i}}.{gate}.{part}" for gate in ("carry", "transform")]
-        rows += [
-            Row([f"{convolution}{{i}}.{part}"], [f"char_encoder.convolutions.{{i}}.{part}"], COPY),
-            Row([f"{highways}._layers.{{i}}.{part}"], gates, HIGHWAY),
-            Row([f"{projection}.{part}"], [f"char_encoder.projection.{part}"], COPY),
+        entries += [
+            Entry([f"{convolution}{{i}}.{part}"], [f"char_encoder.convolutions.{{i}}.{part}"], COPY),
+            Entry([f"{highways}._layers.{{i}}.{part}"], gates, HIGHWAY),
+            Entry([f"{projection}.{part}"], [f"char_encoder.projection.{part}"], COPY),
         ]
     for direction, suffix in zip(("forward", "backward"), SUFFIXES, strict=True):
         cell, layer = f"{lstm}.{direction}_layer_{{i}}", "bilm.layers.{i}.lstm"
-        rows += [
-            Row([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih{suffix}"], COPY),
-            Row([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh{suffix}"], COPY),
-            Row([f"{cell}.state_linearity.bias"], [f"{layer}.bias{suffix}"], COPY),
-            Row([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr{suffix}"], COPY),
+        entries += [
+            Entry([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih{suffix}"], COPY),
+            Entry([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh{suffix}"], COPY),
+            Entry([f"{cell}.state_linearity.bias"], [f"{layer}.bias{suffix}"], COPY),
+            Entry([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr{suffix}"], COPY),
         ]
-    return rows
+    return entries
 
 
 def read_pickle(path: Path) -> dict[str, np.ndarray]:
@@ -66,7 +66,7 @@ def read_pickle(path: Path) -> dict[str, np.ndarray]:
 
 CHARACTERS = "_token_embedder._char_embedding_weights"
 NAMES = ("_token_embedder.char_conv_", "_token_embedder._highways", "_token_embedder._projection", "_elmo_lstm")
-TABLE = [Row([CHARACTERS], ["char_encoder.embedding.weight"], COPY), *module_table(*NAMES)]
+TABLE = [Entry([CHARACTERS], ["char_encoder.embedding.weight"], COPY), *module_table(*NAMES)]
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Tensors of an ELMo that are not weights: the characters of the boundaries, and cached vectors of words.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
@@ -78,10 +78,10 @@ ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # t
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """[`read_rows`] of the tensors of AllenNLP's modules by name (without the prefix `_elmo_lstm.`), among which those
-    that are not weights are ignored."""
+    """[`read_tensors`] of the tensors of AllenNLP's modules by name (without the prefix `_elmo_lstm.`); those that are
+    not weights are ignored."""
     weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
-    return read_rows(TABLE, weights, config, where)
+    return read_tensors(TABLE, weights, config, where)
 
 
 def read_archive(folder: Path, options: str | Path | None = None, use: str | None = None) -> Source:

@@ -22,7 +22,7 @@ from hf_elmo.configuration_elmo import (
 )
 from hf_elmo.tokenization_elmo import FIRST_WORD_ID, CharacterVocabulary
 
-from .allennlp import Row, read_rows, reorder
+from .allennlp import Entry, read_tensors, reorder
 from .allennlp_archive import module_table, read_pickle
 from .checkpoint import Source
 from .files import read_json
@@ -67,18 +67,18 @@ def read_manylangs(folder: Path) -> Source:
     if has_characters:
         ids = MARKER_IDS | vocabulary.character_ids
         transform = reorder(list(characters.values()), [ids[character] for character in characters])
-        table.append(Row([CHARACTERS], ["char_encoder.embedding.weight"], transform))
+        table.append(Entry([CHARACTERS], ["char_encoder.embedding.weight"], transform))
     if words is not None:
         # A boundary that `words` lacks gets the row of unknown words; row 0 is for padding.
         numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
         numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
         transform = reorder(numbers, range(1, len(numbers) + 1))
-        table.append(Row([WORDS], ["char_encoder.word_embedding.weight"], transform))
+        table.append(Entry([WORDS], ["char_encoder.word_embedding.weight"], transform))
     tensors = {}
     for part in ("token_embedder", "encoder"):
         tensors |= {f"{part}.{name}": array for name, array in read_pickle(folder / f"{part}.pkl").items()}
     config = config_from_settings(settings, vocabulary)
-    arrays = read_rows(table, tensors, config, str(folder))
+    arrays = read_tensors(table, tensors, config, str(folder))
     files = [file for file in map(folder.joinpath, FILES) if file.is_file()]
     files += [] if settings_file is None else [settings_file]
     return Source("ELMoForManyLangs' format", config, arrays, files, characters=vocabulary)

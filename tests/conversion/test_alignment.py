@@ -1,4 +1,4 @@
-"""A matrix behind the mix: found from a dictionary, read from the files of others, applied wherever a mix is."""
+"""A matrix behind the mix: found from pairs of words, read from the files of others, applied wherever a mix is."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
     folders = [save_checkpoint(tmp_path / name, model) for name, model in zip("ab", models, strict=True)]
     rng = np.random.default_rng(0)
     texts = [list(rng.choice(WORDS, 7)) for _ in range(60)]
-    dictionary = [(word, word) for word in WORDS[:50]] + [("missing", "missing")]
-    matrix = find_alignment((folders[1], texts), (folders[0], texts), dictionary)
+    translations = [(word, word) for word in WORDS[:50]] + [("missing", "missing")]
+    matrix = find_alignment((folders[1], texts), (folders[0], texts), translations)
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(22), atol=1e-6)
     one, other = (torch.tensor(np.concatenate(embed(folder, [[word] for word in WORDS[50:]]))) for folder in folders)
     assert cosine_similarity(one, other).max() < 0.9
