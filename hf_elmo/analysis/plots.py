@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -113,17 +112,9 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
     return {f"{at} {n}" if several[at] else at: mix for at, own in mixes.items() for n, mix in enumerate(own, start=1)}
 
 
-def plot_layer_weights(
-    model: nn.Module, axes: Axes | None = None, path: str | os.PathLike | None = None, title: str | None = None
-) -> Axes:
-    """Draw the weights that a task learned for the layers of the biLM (like figure 2 of Peters et al. 2018).
-
-    Args:
-        model: with or without a head.
-        axes: matplotlib's axes to draw on, which are returned; by default of a new figure.
-        path: a file to write the figure to, `.png`, `.svg` or `.pdf`.
-        title: the text above the legend.
-    """
+def plot_layer_weights(model: nn.Module, axes: Axes | None = None) -> Axes:
+    """Draw the weights that a task learned for the layers of the biLM (like figure 2 of Peters et al. 2018) on `axes`,
+    by default those of a new figure (`axes.figure`)."""
     mixes = layer_weights(model)
     axes = axes or new_axes(5, 3)
     width = 0.8 / len(mixes)
@@ -135,7 +126,4 @@ def plot_layer_weights(
     axes.set_xticks(list(layers), ["characters" if layer == 0 else f"LSTM {layer}" for layer in layers])
     axes.margins(y=0.12)  # leaves room for the number above the highest bar
     axes.set_ylabel("weight")
-    legend_above(axes, title=title, ncols=2, alignment="left")
-    if path is not None:
-        axes.figure.savefig(path)
-    return axes
+    return legend_above(axes, ncols=2)
