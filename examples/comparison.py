@@ -165,7 +165,7 @@ def fine_tune(
 ) -> Run:
     """Trains `model` on `parts["train"]`, keeps the epoch whose metric `best` is best on `parts["dev"]` (without that
     part the last one; after three epochs without improvement it stops), and tests once on `parts["test"]`. `rates` are
-    those of [`hf_elmo.learning_rates`], `settings` those of `TrainingArguments`."""
+    those of [`hf_elmo.optimizer_cls_and_kwargs`], `settings` those of `TrainingArguments`."""
     choice = {"eval_strategy": "epoch", "save_strategy": "best", "load_best_model_at_end": True}
     with TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -189,7 +189,7 @@ def fine_tune(
             parts.get("dev"),
             compute_metrics=metrics or hf_elmo.classification_metrics(),
             callbacks=[EarlyStoppingCallback(3)] if "dev" in parts else None,
-            optimizer_cls_and_kwargs=hf_elmo.learning_rates(model, arguments, **rates),
+            optimizer_cls_and_kwargs=hf_elmo.optimizer_cls_and_kwargs(model, arguments, **rates),
         )
         trainer.remove_callback(PrinterCallback)
         start = time.perf_counter()

@@ -38,7 +38,7 @@ from .tasks.coreference import gap_scores as gap_scores
 from .tasks.coreference import read_conll2012 as read_conll2012
 from .tasks.coreference import resolve as resolve
 from .tasks.coreference import score_clusters as score_clusters
-from .tasks.learning_rates import learning_rates as learning_rates
+from .tasks.optimizer import optimizer_cls_and_kwargs as optimizer_cls_and_kwargs
 from .tasks.predict import predict as predict
 from .tasks.question_answering import answer as answer
 from .tasks.question_answering import encode_questions as encode_questions

@@ -1,6 +1,5 @@
 """Pictures of similarities, of the plane and of the weights of the layers in a task."""
 
-
 import numpy as np
 import pytest
 import torch

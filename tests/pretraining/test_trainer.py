@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, set_seed
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, optimizer_cls_and_kwargs, settle
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import Texts
@@ -77,7 +77,7 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path,
 
 def test_adagrad_has_its_settings_with_rates_of_parts_too(tokenizer, tmp_path):
     trainer = make_trainer(tokenizer, tmp_path / "out", optim="adagrad", optim_args="eps=0.5,lr_decay=0.1")
-    rates = learning_rates(trainer.model, trainer.args, bilm=0.1)
+    rates = optimizer_cls_and_kwargs(trainer.model, trainer.args, bilm=0.1)
     rated = ElmoPreTrainer(trainer.model, trainer.args, trainer.train_dataset, optimizer_cls_and_kwargs=rates)
     for defaults in (each.create_optimizer().defaults for each in (trainer, rated)):
         assert [defaults[name] for name in ("initial_accumulator_value", "eps", "lr_decay")] == [1.0, 0.5, 0.1]

@@ -10,7 +10,7 @@ PARTS = {"scalar_mix": "mix", "output_mix": "mix", "char_encoder": "bilm", "bilm
 PARTS["word_vectors"] = "word_vectors"
 
 
-def learning_rates(
+def optimizer_cls_and_kwargs(
     model: nn.Module,
     arguments: TrainingArguments,
     *,
