@@ -6,7 +6,6 @@ batch. A traced graph cannot do that. It reads padded words, and each LSTM is on
 """
 
 import copy
-import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,23 +82,17 @@ def _translate(model: PreTrainedModel) -> torch.onnx.ONNXProgram:
         names += [name] if isinstance(value, Tensor) else [f"{name}.{number}" for number in range(len(value))]
     batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
     shapes = {name: {0: batch, 1: words} for name in inputs}
-    logger = logging.getLogger("torch.onnx")  # warns of a missing torchvision and of the names of axes
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes)
-            program = torch.onnx.export(
-                exported,
-                dynamo=True,
-                input_names=list(inputs),
-                output_names=names,
-                dynamic_shapes=shapes,
-                opset_version=20,
-                verbose=False,
-            )
-    finally:
-        logger.setLevel(level)
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes)
+        program = torch.onnx.export(
+            exported,
+            dynamo=True,
+            input_names=list(inputs),
+            output_names=names,
+            dynamic_shapes=shapes,
+            opset_version=20,
+            verbose=False,
+        )
     outputs = program.model.graph.outputs
     outputs[:] = sorted(outputs, key=lambda value: value.name.startswith("hidden_states."))  # the layers are last
     for node in program.model.graph.all_nodes():
