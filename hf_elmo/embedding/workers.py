@@ -124,8 +124,7 @@ class Embedder:
             columns[self.words_column] = rows.words
         if is_frame:
             return batch.assign(**columns)
-        # A batch of Datasets (LazyBatch) converts only the columns that are read or added.
-        return batch | columns if hasattr(batch, "__or__") else {**batch, **columns}
+        return batch | columns  # a batch of Datasets (LazyBatch) converts only the columns that are read or added
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None) -> EmbeddedRows:
         """The vectors of texts, in memory, with the model of this process."""
