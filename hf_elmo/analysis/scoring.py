@@ -54,7 +54,6 @@ def score(
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Raises:
-        TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary, or the vocabulary of another model.
     """
     model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
@@ -115,7 +114,7 @@ def substitutes(
         the [`Substitutes`] of each word to replace, in the order of the sentence.
 
     Raises:
-        TypeError, ValueError: as for [`score`]; or the word is not in the sentence.
+        ValueError: as for [`score`]; or the word is not in the sentence.
     """
     model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
     encoder = WordEncoder.of(model, tokenizer)

@@ -122,12 +122,9 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
 def ensure_loaded(
     model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
-    """The model, loaded in float32 unless it is loaded already, and `tokenizer`, or else the model's own tokenizer.
-    TypeError if `language_model` is set, and the model is none."""
+    """The model, loaded in float32 unless it is loaded already, and `tokenizer`, or else the model's own tokenizer."""
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, language_model, "float32")
-    if language_model and not hasattr(model, "word_nll"):  # of remote code, it is another class
-        raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
 
 
