@@ -153,12 +153,10 @@ class ElmoPreTrainer(Trainer):
     `gradient_accumulation_steps` above 1, because the last update of an epoch takes the batches that are left.
     Otherwise `epoch` in the logs is the fraction of `max_steps` that is done.
 
-    If the loss or a weight is not finite, the training stops with an error at the next log, evaluation or save; the
-    weights are then not saved.
+    If a weight is not finite, the training stops with an error at the next log, evaluation or save, and is not saved.
 
     Args:
-        model: the language models.
-        args: the recipe.
+        model, args: the language models, and the recipe.
         train_dataset: whole batches for this process; it is made with the rank of the process.
         eval_dataset: texts for `evaluate` (perplexity by the full softmax, with each sentence from zero state).
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
@@ -309,10 +307,9 @@ class ElmoPreTrainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As `Trainer.log`, with the words per second since the last training log, and a line about the progress;
-        FloatingPointError if the loss is not finite."""
-        for name in logs.keys() & {"loss", "train_loss"}:
-            self._require_finite(name, logs[name])
+        FloatingPointError if a weight is not finite."""
         if "loss" in logs:
+            self._require_finite_weights()
             now, step = time.perf_counter(), self.state.global_step
             seconds = now - self._since
             logs["words_per_second"] = round(self._words * self.args.world_size / seconds, 1)
@@ -353,16 +350,13 @@ class ElmoPreTrainer(Trainer):
         # Trainer counts the elements of input_ids, but a word has many of them: its characters.
         super()._track_num_input_tokens({**inputs, "input_ids": inputs["input_ids"][..., 0]})
 
-    def _require_finite(self, name: str, value: float | Tensor) -> None:
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f"the training diverged: {name} is {float(value)} at step {self.state.global_step}; nothing is saved. "
-                f"Use a learning_rate below {self.args.learning_rate}."
-            )
-
     def _require_finite_weights(self) -> None:
         for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
-            self._require_finite(name, weight.detach().sum())
+            if not weight.detach().sum().isfinite():
+                raise FloatingPointError(
+                    f"the training diverged: {name} is not finite at step {self.state.global_step}; nothing is saved. "
+                    f"Use a learning_rate below {self.args.learning_rate}."
+                )
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
         """As in `Trainer`; FloatingPointError, in every process, if a weight is not finite."""
