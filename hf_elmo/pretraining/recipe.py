@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 COVERED_SENTENCES = 1000  # the first sentences, with which a vocabulary is compared
 MAX_UNKNOWN = 0.3  # above this fraction of unknown words, there is a warning
-LAYOUTS = ("windows", "sentences", "documents")
 
 # The recipes by name: what each sets beside the defaults of `ElmoPreTrainingArguments`, which are those for a new biLM.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -144,15 +143,13 @@ def pretrain(
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         FloatingPointError: the training diverged; only earlier checkpoints are saved.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
+    if layout not in ("windows", "sentences", "documents"):
+        raise ValueError(f"layout is {layout!r}, but must be 'windows', 'sentences' or 'documents'.")
     require_positive(batch_size=batch_size, window=window)
     recipe = recipe or ("adapt" if init else "new")
     adapting = recipe == "adapt"
     output = local_path(output)
     config = dict(config or {})
-    if unknown := config.keys() - {field.name for field in fields(ElmoConfig)}:
-        raise ValueError(f"config has {', '.join(unknown)}, but ElmoConfig has no such field.")
     if batch_size is not None:
         arguments = {"per_device_train_batch_size": batch_size, **arguments}
     args = _arguments(output, recipe, arguments)
