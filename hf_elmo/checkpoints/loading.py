@@ -1,9 +1,6 @@
 """Loading a model and its tokenizer by name; by default the small English model that ships with the package."""
 
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -77,8 +74,7 @@ def load_weights(
 ) -> ElmoModel | ElmoForPreTraining:
     """The model of [`load_model`] without its tokenizer, by default on a GPU if there is one."""
     model_class, device = ElmoForPreTraining if language_model else ElmoModel, find_device(device)
-    with no_loading_bar(place := locate(name)):
-        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+    return model_class.from_pretrained(locate(name), dtype=dtype or "auto").to(device)
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
@@ -87,19 +83,6 @@ def find_device(device: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
     except (AssertionError, RuntimeError) as error:  # PyTorch was built for other devices, or finds none
         raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
-
-
-@contextmanager
-def no_loading_bar(place: str) -> Iterator[None]:
-    """Hides transformers' progress bars if they would last for a moment (a folder), or where there is no terminal."""
-    hides = logging.is_progress_bar_enabled() and (os.path.isdir(place) or not sys.stderr.isatty())
-    if hides:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if hides:
-            logging.enable_progress_bar()
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
@@ -140,8 +123,7 @@ def load_head(
     if isinstance(model, (str, os.PathLike)):
         folder = locate(model)
         kind = getattr(names, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
-        with no_loading_bar(folder):
-            model = kind.from_pretrained(folder)
+        model = kind.from_pretrained(folder)
         device = find_device(device)
     elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
         model = model.get_base_model()
