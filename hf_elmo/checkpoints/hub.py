@@ -92,25 +92,22 @@ def push(
         file.write_text(content, encoding="utf-8")
         files = {path.name: path.stat().st_size for path in sorted(Path(staging).iterdir())}
         left_out = tuple(name for name in names if name not in files)
-        url = None if dry_run else _upload(staging, repository, private, revision)
-    return Upload(files, left_out, url)
-
-
-def _upload(staging: str, repository: str, private: bool, revision: str | None) -> str:
-    api = HfApi(library_name="hf_elmo", library_version=VERSION)
-    api.create_repo(repository, private=private or None, exist_ok=True)
-    if private and not api.repo_info(repository).private:
-        raise PermissionError(f"private is set, but {repository} exists and is public: choose another name.")
-    if revision is not None:
-        api.create_branch(repository, branch=revision, exist_ok=True)
-    commit = api.upload_folder(
-        repo_id=repository,
-        folder_path=staging,
-        revision=revision,
-        delete_patterns=WEIGHTS + TOKENIZER,
-        commit_message=f"Upload with hf_elmo {VERSION}",
-    )
-    return commit.commit_url
+        if dry_run:
+            return Upload(files, left_out)
+        api = HfApi(library_name="hf_elmo", library_version=VERSION)
+        api.create_repo(repository, private=private or None, exist_ok=True)
+        if private and not api.repo_info(repository).private:
+            raise PermissionError(f"private is set, but {repository} exists and is public: choose another name.")
+        if revision is not None:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository,
+            folder_path=staging,
+            revision=revision,
+            delete_patterns=WEIGHTS + TOKENIZER,
+            commit_message=f"Upload with hf_elmo {VERSION}",
+        )
+    return Upload(files, left_out, commit.commit_url)
 
 
 def auto_map(*class_names: str) -> dict[str, str]:
