@@ -2,7 +2,7 @@
 that AllenNLP trained for a task (`model.tar.gz`): the biLM with the weights after this training, and the learned mixes.
 
 The rest of a task's model is not converted. If the task's model projects ELMo's vectors (`projection_dim`), this
-projection is not converted either, but the conversion record, the model card and a warning name it.
+projection is not converted either, but the conversion record and the model card name it.
 """
 
 import re
@@ -124,11 +124,6 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         weight, bias = (f"{prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias"))
         if prefix.endswith("._elmo.") and weight in state and state[weight].shape[1:] == (config.hidden_size,):
             left_behind |= {name: list(state[name].shape) for name in (weight, bias)}
-    if left_behind:
-        logger.warning(
-            f"The task projects ELMo's vectors with {left_behind}, which are not converted: the checkpoint gives the "
-            f"vectors before that projection, of size {config.hidden_size}."
-        )
     files, kind = [folder / "config.json", weights, *files], "the archive of a task's model of AllenNLP"
     return Source(kind, config, arrays, files, scalar_mixes=mixes, left_behind=left_behind)
 

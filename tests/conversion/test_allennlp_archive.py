@@ -1,7 +1,6 @@
 """A task's model of AllenNLP with an ELMo inside: the tensors under AllenNLP's names, packed as it packs them."""
 
 import json
-import logging
 import re
 import shutil
 from collections.abc import Sequence
@@ -179,12 +178,10 @@ def test_one_of_several_languages_with_its_matrix(model: ElmoModel, tmp_path: Pa
         torch.testing.assert_close(found, aligned(**inputs).last_hidden_state.roll(1, 2))
 
 
-def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model: ElmoModel, tmp_path: Path, caplog) -> None:
+def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model: ElmoModel, tmp_path: Path) -> None:
     name = PREFIX.removesuffix("_elmo.") + "_projection"
     state = state_of(model) | {f"{name}.weight": torch.ones(5, 14), f"{name}.bias": torch.ones(5)}
-    with caplog.at_level(logging.WARNING):
-        out = convert(write_task(tmp_path / "task", task(projection_dim=5), state), tmp_path / "out")
-    assert f"{name}.weight" in caplog.text
+    out = convert(write_task(tmp_path / "task", task(projection_dim=5), state), tmp_path / "out")
     record = json.loads((out / "conversion.json").read_text())
     assert record["left_behind"] == {f"{name}.weight": [5, 14], f"{name}.bias": [5]}
 
