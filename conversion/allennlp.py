@@ -31,10 +31,6 @@ Arrays = tuple[np.ndarray | None, ...]  # None: an optional array that is absent
 # Two functions: from arrays of another format to tensors, and back.
 Transform = tuple[Callable[..., Arrays], Callable[..., Arrays]]
 
-# 256 bytes and five markers have 261 rows; a model that was trained with a row for padding has one more row, which no
-# character uses. The character ids of this package are one higher, because 0 marks a padded position.
-CHARACTER_ROWS = (261, 262)
-
 # The fields that an `options.json` sets.
 FIELDS = {"dim": "cell_size", "projection_dim": "projection_size", "n_layers": "num_hidden_layers"}
 FIELDS = {f"lstm.{name}": field for name, field in FIELDS.items()}
@@ -250,7 +246,8 @@ def read_bilm(
     datasets = {name.replace("RNN/LSTMCell", "RNN/MultiRNNCell/Cell0/LSTMCell"): x for name, x in datasets.items()}
     fields = {**fields, "cell_projection": any(name.endswith("/W_P_0") for name in datasets) or None}
     if fields["char_filters"]:
-        # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides
+        # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides. It has 261 rows for
+        # 256 bytes and five markers, or one more for padding. Here, row 0 is that of a padded position.
         rows = len(datasets.get("char_embed", ()))
         fields |= {"char_vocab_size": rows + 1, "char_projection": "CNN_proj/W_proj" in datasets or None}
     else:
@@ -360,10 +357,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     Args:
         model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model. The words of a
             word-level model are in the folder from which it was loaded.
-        out: the folder to write; it must not exist.
-
-    Returns:
-        `out`.
+        out: the folder to write, which is returned; it must not exist.
 
     Raises:
         FileExistsError: `out` exists.
@@ -376,7 +370,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     if not isinstance(model, PreTrainedModel):
         model = ElmoModel.from_pretrained(locate(model))
     config, state = model.config, model.base_model.state_dict()
-    if config.char_units != "bytes" or config.char_vocab_size - 1 not in CHARACTER_ROWS:
+    if config.char_units != "bytes" or config.char_vocab_size not in (262, 263):
         raise ValueError(
             f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
             "read bytes, with a char_vocab_size of 262 or 263."

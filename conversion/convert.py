@@ -38,7 +38,7 @@ def convert(
 ) -> Path:
     """Write a published ELMo, in any of its formats, as a folder for the Hub: safetensors, configuration, tokenizer,
     code, model card and the record of the conversion (`conversion.json`). The folder is read back and compared with the
-    source, tensor by tensor, before it appears.
+    source, tensor by tensor, before it appears. Its path is returned.
 
     Args:
         paths: what to convert, then the folder to write, which must not exist. What to convert is one of:
@@ -62,15 +62,11 @@ def convert(
             language's model (see [`find_alignment`]). The checkpoint multiplies its mix by it, and the mix is fixed.
         align_layer: the layer whose vectors the matrix maps, by default the mean of all.
 
-    Returns:
-        The folder that was written.
-
     Raises:
         FileExistsError: the folder exists.
         FileNotFoundError: a path does not exist and is not the name of a published model, or a file is missing.
         ConnectionError: a file cannot be downloaded.
         ValueError: the files are of no known format, or their content is wrong.
-        ImportError: the library that reads the format, h5py or tensorflow, is not installed.
     """
     *given, out = map(Path, paths)
     require_absent(out)
@@ -111,8 +107,7 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
         raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
     if models:
         return models[0][0], [models[0][1], *others]
-    formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs, TF-Hub"
-    raise ValueError(f"{path} holds no model in a known format ({formats}).")
+    raise ValueError(f"{path} holds no model of AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub.")
 
 
 def _models(folder: Path) -> Iterator[tuple[Reader, Path]]:

@@ -39,16 +39,12 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
     Args:
         model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
-        out: the file to write; it must not exist. It appears when it is complete and checked.
+        out: the file to write, which is returned; it must not exist. It appears when it is complete and checked.
         output_hidden_states: add the layers as outputs: `hidden_states.0`, ...
-
-    Returns:
-        `out`.
 
     Raises:
         FileExistsError: `out` exists.
         ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
-        ImportError: onnx or onnxscript is not installed.
     """
     with extra_needed("onnx"):
         import onnx

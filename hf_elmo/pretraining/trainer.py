@@ -65,10 +65,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
             one that was trained with it 251 (docs/understand/state.md).
         bf16: as in `TrainingArguments`, but off, with a warning, on a CPU without instructions for bfloat16: a step
             takes eight times as long there as in float32.
-        greater_is_better: whether a greater `metric_for_best_model` is better; for losses and perplexities it is not.
         hub_strategy: when to upload with `push_to_hub`; all strategies other than `"end"` also upload
             `training_args.bin`, which contains paths and tokens.
-        restore_callback_states_from_checkpoint: whether early stopping continues to count in a resumed run.
     """
 
     optim: str = "adamw_torch_fused"
