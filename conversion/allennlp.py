@@ -41,8 +41,6 @@ FIELDS |= {f"char_cnn.{name}": field for name, field in OF_CHARACTERS.items()}
 # What bilm-tf sets without the option; other options are required.
 DEFAULTS = {"lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None}
 DEFAULTS |= {"char_cnn.n_highway": 0}
-# Those that have one value in every ELMo; another value would be another model.
-FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_highway": True}
 
 
 class Entry(NamedTuple):
@@ -204,17 +202,13 @@ def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
 
 def read_options(file: Path) -> dict[str, Any]:
     """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
-    Raises ValueError if one is missing or has a value that is not an ELMo's. Options of a training are ignored."""
+    Raises ValueError if one is missing. Options of a training are ignored."""
     options = read_json(file)
     parts = {part: options.pop(part, None) or {} for part in ("lstm", "char_cnn")}
     given = options | {f"{part}.{name}": value for part, content in parts.items() for name, value in content.items()}
     needed = {name for name in FIELDS.keys() - DEFAULTS.keys() if name.startswith("lstm") or parts["char_cnn"]}
     if missing := needed - given.keys():
         raise ValueError(f"{file} lacks the option {min(missing)}.")
-    fixed = FIXED | {"char_cnn.projection": {"dim": given["lstm.projection_dim"]}}
-    for name, value in given.items():
-        if name in fixed and value not in (fixed[name], None):
-            raise ValueError(f"{file}: {name} is {value!r}, but only {fixed[name]!r} can be converted.")
     given = DEFAULTS | {name: value for name, value in given.items() if value is not None}
     fields = {field: given[name] for name, field in FIELDS.items() if name in given}
     of_characters = {"char_embedding_size": fields["char_embedding_size"]["dim"]} if parts["char_cnn"] else {}
