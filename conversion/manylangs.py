@@ -29,18 +29,11 @@ from .files import read_json
 
 FILES = ("config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl")
 # The architecture of all 44 published models. Their config.json names a file that the archives lack.
-SAMPLE = {
+SAMPLE: dict[str, dict[str, Any]] = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
-    "token_embedder": {
-        "name": "cnn",
-        "activation": "relu",
-        "filters": [list(pair) for pair in PUBLISHED_FILTERS],
-        "n_highway": 2,
-        "word_dim": 100,
-        "char_dim": 50,
-        "max_characters_per_token": 50,
-    },
+    "token_embedder": {"name": "cnn", "activation": "relu", "n_highway": 2, "word_dim": 100, "char_dim": 50},
 }
+SAMPLE["token_embedder"] |= {"filters": list(map(list, PUBLISHED_FILTERS)), "max_characters_per_token": 50}
 SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # their content is SAMPLE
 
 NAMES = ("token_embedder.convolutions.", "token_embedder.highways", "token_embedder.projection", "encoder")
