@@ -106,12 +106,10 @@ def substitutes(
     Args:
         model, tokenizer, pretokenized: as for [`score`].
         sentence: text, which the tokenizer splits, or a list of words.
-        word: the word to replace, at all its occurrences in the sentence, or the index of a word; by default all words.
+        word: the word to replace, at all its occurrences in the sentence, or the index of a word; by default all words,
+            in their order.
         top: number of candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded. Marks of the training text are
             not excluded: WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
-
-    Returns:
-        the [`Substitutes`] of each word to replace, in the order of the sentence.
 
     Raises:
         ValueError: as for [`score`]; or the word is not in the sentence.

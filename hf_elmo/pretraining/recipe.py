@@ -133,9 +133,6 @@ def pretrain(
             when the training begins, the model when the new one replaces it.
         **arguments: arguments of [`ElmoPreTrainingArguments`].
 
-    Returns:
-        [`Pretrained`]: the folder, and the held-out perplexities before and after.
-
     Raises:
         ValueError: an option is wrong, or the best model could be one that is not saved (to adapt); there is too little
             text, a file of `held_out` is among the `inputs`, `output` is an input or its folder, or a stream is given

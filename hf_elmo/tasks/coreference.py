@@ -271,16 +271,13 @@ def resolve(
     genres: Sequence[int] | None = None,
     device: str | torch.device | None = None,
 ) -> list[Resolved]:
-    """The clusters of mentions in documents. The model reads one document at a time.
+    """The clusters of mentions in documents, none in a document without words. The model reads a document at a time.
 
     Args:
         model, tokenizer, device: as for [`predict`].
         documents: each a text with one sentence per line, or a list of sentences, each a list of words.
         speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
         genres: the genre of each document, for a model with `coreference_num_genres`.
-
-    Returns:
-        a [`Resolved`] for each document. A document without words has no clusters.
 
     Raises:
         ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.

@@ -18,7 +18,7 @@ def optimizer_cls_and_kwargs(
     mix: float | None = None,
     word_vectors: float | None = None,
 ) -> tuple[type, dict[str, Any]]:
-    """The optimizer of `arguments` with separate learning rates for parts of a model.
+    """Trainer's argument of this name: the optimizer of `arguments` with separate learning rates for parts of a model.
 
     The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
     (`max_grad_norm`). Call this function once for each Trainer, after the model is frozen or unfrozen.
@@ -29,9 +29,6 @@ def optimizer_cls_and_kwargs(
         bilm: learning rate of the character CNN and the biLM, if they are trained (`freeze_bilm(False)`).
         mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
         word_vectors: learning rate of the word vectors.
-
-    Returns:
-        the argument `optimizer_cls_and_kwargs` of Trainer.
     """
     from transformers import Trainer  # imports accelerate, which takes seconds
 
