@@ -128,8 +128,11 @@ def nearest_neighbors(
         wanted_uses = [use for use in uses if wanted in (None, use[1][use[2]].casefold())]
         for layer in keys:
             if places := first_uses if layer == 0 else wanted_uses:
-                nearest = neighbors[layer] + _compare(queries[layer], vectors_of(layer, places), places, top)
-                neighbors[layer] = sorted(nearest, key=lambda neighbor: -neighbor.similarity)[:top]
+                similarities = _unit(vectors_of(layer, places).astype(np.float32)) @ _unit(queries[layer])
+                for index in np.argsort(-similarities, kind="stable")[:top]:
+                    row, own, place = places[index]
+                    neighbors[layer].append(Neighbor(float(similarities[index]), own[place], own, place, row))
+                neighbors[layer] = sorted(neighbors[layer], key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
 
 
@@ -175,16 +178,6 @@ def _is_new(item: Any, seen: set[Any]) -> bool:
     before = len(seen)
     seen.add(item)
     return len(seen) > before
-
-
-def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place], top: int) -> list[Neighbor]:
-    """The nearest `top` of the words at `places`, whose vectors are `[words, size]`, to the query `[size]`."""
-    similarities = _unit(vectors.astype(np.float32)) @ _unit(query)
-    return [
-        Neighbor(float(similarities[index]), sentence[position], sentence, position, row)
-        for index in np.argsort(-similarities, kind="stable")[:top]
-        for row, sentence, position in [places[index]]
-    ]
 
 
 @dataclass(frozen=True)
