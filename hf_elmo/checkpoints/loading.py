@@ -74,7 +74,7 @@ def load_weights(
 ) -> ElmoModel | ElmoForPreTraining:
     """The model of [`load_model`] without its tokenizer, by default on a GPU if there is one."""
     model_class, device = ElmoForPreTraining if language_model else ElmoModel, find_device(device)
-    return model_class.from_pretrained(locate(name), dtype=dtype or "auto").to(device)
+    return _from_pretrained(model_class, locate(name), dtype=dtype or "auto").to(device)
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
@@ -83,6 +83,18 @@ def find_device(device: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
     except (AssertionError, RuntimeError) as error:  # PyTorch was built for other devices, or finds none
         raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
+
+
+def _from_pretrained(model_class: Any, place: str, **options: Any) -> Any:
+    """The model; of a folder, without transformers' progress bar, which would last for a moment."""
+    is_shown = logging.is_progress_bar_enabled()
+    if os.path.isdir(place):
+        logging.disable_progress_bar()
+    try:
+        return model_class.from_pretrained(place, **options)
+    finally:
+        if is_shown:
+            logging.enable_progress_bar()
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
@@ -123,7 +135,7 @@ def load_head(
     if isinstance(model, (str, os.PathLike)):
         folder = locate(model)
         kind = getattr(names, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
-        model = kind.from_pretrained(folder)
+        model = _from_pretrained(kind, folder)
         device = find_device(device)
     elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
         model = model.get_base_model()
