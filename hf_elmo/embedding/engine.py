@@ -114,14 +114,6 @@ class EmbeddedRows:
         return pyarrow.table(columns)
 
 
-def check_options(num_hidden_layers: int, layers: str | int, pooling: str) -> None:
-    """Raises ValueError for an unknown layer or pooling."""
-    if layers not in ("mix", "sum", "all") and layers not in range(num_hidden_layers + 1):
-        raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {num_hidden_layers}")
-    if pooling not in ("none", "mean", "max"):
-        raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
-
-
 class CorpusEncoder:
     """Encodes rows of text, at most `budget` tokens (padding included) at a time.
 
@@ -150,13 +142,17 @@ class CorpusEncoder:
         pretokenized: bool,
     ) -> None:
         config = model.config
-        check_options(config.num_hidden_layers, layers, pooling)
+        last = config.num_hidden_layers
+        if layers not in ("mix", "sum", "all") and layers not in range(last + 1):
+            raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {last}")
+        if pooling not in ("none", "mean", "max"):
+            raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
         self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
         self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}
         self.options |= {"shard_tokens": shard_tokens or SHARD_BATCHES * self.budget, "pretokenized": pretokenized}
         self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
-        num_layers = config.num_hidden_layers + 1 if layers == "all" else None
+        num_layers = last + 1 if layers == "all" else None
         self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
         # The layer normalization of a mix is over all words of a row, and its alignment is over both directions, which
         # are not encoded at once if a row is encoded in pieces.

@@ -27,7 +27,6 @@ from .engine import EmbeddedRows, RowLayout, make_array
 
 WORD_ENDS = r"[\t\r\n]"  # in a word, they would end it in a text file
 METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON
-PARQUET_OPTIONS = {"use_dictionary": ["words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
 Tables = Iterator[pyarrow.Table]
@@ -180,7 +179,7 @@ def _write_parquet(path: Path, tables: Tables, layout: RowLayout, metadata: str)
     """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
     first = next(tables, EmbeddedRows(layout, []).table())
     schema = first.schema.with_metadata({METADATA: metadata})
-    with pyarrow.parquet.ParquetWriter(path, schema, **PARQUET_OPTIONS) as writer:
+    with pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=["words"], write_statistics=["row"]) as writer:
         for table in chain([first], tables):
             rows = math.ceil(table.num_rows * ROW_GROUP_BYTES / max(table.nbytes, 1))
             writer.write_table(table, row_group_size=max(1, min(rows, ROW_GROUP_ROWS)))

@@ -18,7 +18,7 @@ from ..configuration_elmo import ElmoConfig
 from ..reading.rows import Row, Rows, pick_column
 from ..utils.jobs import require_positive
 from .corpus import prepare
-from .engine import CorpusEncoder, EmbeddedRows, check_options
+from .engine import CorpusEncoder, EmbeddedRows
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
@@ -51,7 +51,6 @@ class Embedder:
 
     Raises:
         OSError: the model does not exist.
-        ValueError: a layer or an option is unknown.
     """
 
     def __init__(
@@ -73,8 +72,6 @@ class Embedder:
         require_positive(batch_tokens=batch_tokens, threads=threads)
         # A relative path may lead elsewhere in a worker.
         model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
-        config = ElmoConfig.from_pretrained(locate(model))
-        check_options(config.num_hidden_layers, layers, pooling)
         # All that the vectors depend on.
         self.options = {"model": model, "fingerprint": checkpoint_fingerprint(model), "dtype": dtype, "device": device}
         self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
@@ -96,8 +93,8 @@ class Embedder:
             inside a `fixed_size_list` of the layers; in pandas nested lists of arrays `[2P]`.
 
         Raises:
-            ValueError: several columns may have the text; a column to add exists already; the worker's model is another
-                one; a number is too large for an `output_dtype` of float16.
+            ValueError: an option is unknown; several columns may have the text; a column to add exists already; the
+                worker's model is another one; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words.
         """
         if isinstance(batch, Iterator):
