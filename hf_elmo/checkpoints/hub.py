@@ -110,12 +110,6 @@ def push(
     return Upload(files, left_out, commit.commit_url)
 
 
-def auto_map(*class_names: str) -> dict[str, str]:
-    """The `auto_map` in the `config.json` of a checkpoint of these classes."""
-    classes = {"ElmoConfig", "ElmoModel", *class_names}
-    return {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[2] in classes}
-
-
 def add_remote_code(folder: str | Path, *class_names: str) -> None:
     """Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
     biLM also gets the code of these classes, so that they can be fine-tuned where hf_elmo is not installed.
@@ -134,7 +128,9 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         if not names or not set(names) <= set(FILES):
             raise ValueError(f"{file} names {names or 'no class'}, but must name one of {', '.join(FILES)}.")
         sources = {source for name in names for source in FILES[name]}
-        config |= {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
+        classes = {"ElmoConfig", "ElmoModel", *names}
+        auto_map = {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[2] in classes}
+        config |= {"auto_map": auto_map, "hf_elmo_version": VERSION}
         for name in names:
             config["custom_pipelines"] = config.get("custom_pipelines", {}) | CLASSES[name].custom_pipelines
         _write(folder, file, sources, config)
