@@ -72,7 +72,7 @@ def encode_questions(
         spans = [_answer_words(*each) for each in zip(numbers, answers, passages, offsets, strict=True)]
     texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
     encoded = tokenizer(*texts, is_split_into_words=pretokenized)
-    columns: dict[str, list] = {name: [] for name in names}
+    rows: list[dict[str, Any]] = []
     for row, encoding in enumerate(encoded.encodings):
         if not {0, 1} <= set(encoding.sequence_ids):  # a text is blank
             continue
@@ -91,9 +91,8 @@ def encode_questions(
                 if labeled_only and label[0] == IGNORE_INDEX:
                     continue
                 values |= {"start_positions": label[0], "end_positions": label[1]}
-            for name in names:
-                columns[name].append(values[name])
-    return columns
+            rows.append(values)
+    return {name: [values[name] for values in rows] for name in names}
 
 
 def _word_offsets(tokenizer: ElmoTokenizer, passages: Sequence[str], pretokenized: bool) -> list[np.ndarray]:
@@ -116,9 +115,7 @@ def _answer_words(number: int, answers: Answers, passage: str, offsets: np.ndarr
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     if start < 0 or passage[start:end] != text or first > last:
-        raise ValueError(
-            f"answers of question {number}: {text!r:.60} is not at the character {start} ('answer_start')."
-        )
+        raise ValueError(f"answers of question {number}: {text!r:.60} does not begin at 'answer_start' ({start}).")
     return first, last
 
 
