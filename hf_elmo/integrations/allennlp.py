@@ -170,9 +170,7 @@ class Elmo(nn.Module):
             AllenNLP, their vectors are not stored: in each batch, every distinct word is computed once.
         keep_sentence_boundaries: whether `<S>` and `</S>` are in the result.
         scalar_mix_parameters: fixed scalars of every mix, before the softmax.
-        module: a biLM to use instead of the two files (pass `None` for them). It has `num_layers`, `get_output_dim()`
-            and `forward(inputs, word_inputs)`, which returns `{"activations": layers, "mask": mask}`, boundaries
-            included. `requires_grad` and `vocab_to_cache` are not applied to it.
+        module: a biLM such as [`ElmoEmbedder`]'s `elmo_bilm`, to use as it is instead of the two files.
 
     The parameters of the mixes are named as in AllenNLP, `scalar_mix_0.scalar_parameters.0` and `scalar_mix_0.gamma`,
     and state dicts that AllenNLP saved can be loaded.
@@ -286,15 +284,10 @@ class ElmoEmbedder(nn.Module):
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
     ) -> None:
-        """Write the vectors of a file of tokenized sentences (one per line) into an HDF5 file; keys are line indices.
-
-        Args:
-            input_file: an open file, which will be closed.
-            output_file_path: the path of the HDF5 file.
-            output_format: `"all"` layers, the `"top"` layer or the `"average"` of the layers.
-            batch_size: number of sentences that are embedded at a time.
-            forget_sentences: leave out the dataset `sentence_to_index`, which maps each sentence to its key.
-            use_sentence_keys: use sentences as keys. In HDF5, text before a `/` names a group, as in AllenNLP's files.
+        """Write the vectors of a file of tokenized sentences (one per line), which is closed, into an HDF5 file:
+        `"all"` layers, the `"top"` layer or the `"average"` of the layers. Keys are line indices, and the dataset
+        `sentence_to_index` maps each sentence to its key, unless `forget_sentences` is set; or keys are the sentences
+        (`use_sentence_keys`), in which text before a `/` names a group, as in AllenNLP's files.
 
         Raises:
             ValueError: there are empty lines, or with `use_sentence_keys` a sentence that HDF5 cannot name or has.
