@@ -365,10 +365,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         model = ElmoModel.from_pretrained(locate(model))
     config, state = model.config, model.base_model.state_dict()
     if config.char_units != "bytes" or config.char_vocab_size not in (262, 263):
-        raise ValueError(
-            f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
-            "read bytes, with a char_vocab_size of 262 or 263."
-        )
+        found = f"{config.char_units} ({config.char_vocab_size})"
+        raise ValueError(f"AllenNLP's models read bytes (char_vocab_size 262 or 263), this one {found}.")
     tensors = {
         key: x.float().cpu().numpy() for key, x in state.items() if not key.startswith(("scalar_mix", "further"))
     }

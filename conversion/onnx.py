@@ -48,7 +48,6 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     """
     with extra_needed("onnx"):
         import onnx
-        import onnxscript  # noqa: F401, torch.onnx needs it
 
     out = Path(out)
     if not isinstance(model, PreTrainedModel):

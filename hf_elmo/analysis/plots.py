@@ -28,7 +28,6 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
     pairs of words; for more sentences, or with `layer`, the matrix of the similarities in one layer.
 
     Args:
-        similarities: the result to draw.
         axes: where to draw; by default the axes of a new figure (`axes.figure`).
         layer: the layer of the matrix; by default the last layer.
     """

@@ -158,7 +158,6 @@ class ElmoPreTrainer(Trainer):
         train_dataset: whole batches for this process; it is made with the rank of the process.
         eval_dataset: texts for `evaluate` (perplexity by the full softmax, with each sentence from zero state).
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
-        **kwargs: as in `Trainer`.
 
     Raises:
         ValueError: the dataset was made for another process or another vocabulary, or one process sees several GPUs.
