@@ -304,8 +304,6 @@ class CoreferenceTask(Task):
         if self.pretokenized and isinstance(document, str):
             document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
         speakers = re.split("\r?\n", speakers) if isinstance(speakers, str) else speakers
-        if speakers is not None and len(speakers) != len(lines := _sentences(document)):
-            raise ValueError(f"there are {len(speakers)} speakers of {len(lines)} lines")
         return document, speakers, genre and int(genre)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:

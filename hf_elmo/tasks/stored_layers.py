@@ -136,8 +136,6 @@ class LayersMixin:
         batch = super().__call__(rows)
         del batch["input_ids"]
         if stored:
-            if self.begin is None:
-                raise ValueError("bilm_layers need the model that reads them: pass it to the collator.")
             mask = batch["attention_mask"].bool()
             batch["bilm_layers"] = place(stored, mask)
             at_begin = mask & (mask.cumsum(1) == 1) & batch.get("special_tokens_mask", mask.new_zeros(())).bool()
