@@ -9,12 +9,8 @@ def require_list(values: Any, name: str = "texts") -> None:
     """Raises ValueError for a string and for a table or an array with further axes in place of a list of texts or of
     one column of a table: their items are characters, names of columns, or rows of several columns."""
     if isinstance(values, (str, Mapping)) or hasattr(values, "columns") or getattr(values, "ndim", 1) != 1:
-        kind = type(values).__name__
-        if hasattr(values, "shape"):
-            kind += f" of shape {values.shape}"
-        elif not isinstance(values, str):
-            kind += f" of {', '.join(map(str, values))}"
-        raise ValueError(f"{name} must be a list or one column of a table, not a {kind}")
+        shape = getattr(values, "shape", "")
+        raise ValueError(f"{name} must be a list or one column of a table, not a {type(values).__name__} {shape}")
 
 
 def as_list(values: Any, name: str = "texts") -> list:

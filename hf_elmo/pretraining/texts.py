@@ -37,10 +37,9 @@ class Texts:
         tokenizer: splits sentences into words; `None` if whitespace separates the words already.
         documents: whether texts are documents, instead of sentences.
 
-    Each pass over a stream (`datasets.IterableDataset`) reads it from its beginning, and it must give the same rows in
-    the same order each time: a shuffled stream (`dataset.shuffle(seed=..., buffer_size=...)`) does, because it keeps
-    the order of its seed. `datasets.distributed.split_dataset_by_node` divides a data set among processes; it divides a
-    stream by shards (files) if their number is a multiple of the number of processes, otherwise by rows.
+    Each pass over a stream (`datasets.IterableDataset`) must give the same rows in the same order, as a stream does
+    that is shuffled with a seed. Among processes, a stream is divided by shards (files) if their number is a multiple
+    of the number of processes, otherwise by rows.
     """
 
     def __init__(

@@ -84,11 +84,9 @@ class Rows:
         pairs: whether rows are pairs: of a text and another text or a whole number.
         name: what error messages call rows in memory.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column does not exist; a format is unknown, another one or without columns; a row is malformed; or
-            `inputs` is a table, or an array with several axes.
-        TypeError: a value is neither text nor a list of words, such as a null.
+    Raises FileNotFoundError; ValueError for an unknown format or column, a format that is another one or has no
+    columns, a malformed row, and a table or an array with several axes; TypeError for a value that is neither text nor
+    a list of words, such as a null.
     """
 
     inputs: Any
@@ -279,10 +277,8 @@ class Rows:
 
 def _patterns(inputs: Any) -> list:
     """The paths and patterns of files; none for rows in memory. ValueError for names of files in a list of texts."""
-    if isinstance(inputs, (str, os.PathLike)):
-        return [inputs]
-    if isinstance(inputs, Files):
-        return inputs
+    if isinstance(inputs, (Files, str, os.PathLike)):
+        return inputs if isinstance(inputs, Files) else [inputs]
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
     if isinstance(first, str) and (re.fullmatch(r"\w+://\S+", first) or ("." in first and glob(first))):
         raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
@@ -324,13 +320,11 @@ def check_row(value: Any, where: str) -> Row:
     pairs. The message begins with `where`."""
     if isinstance(value, str):
         return drop_surrogates(value)
-    if isinstance(value, NamedRow):
-        return value
     words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series
-    if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        return list(map(drop_surrogates, words))
-    kind = type(value).__name__
-    raise TypeError(f"{where}: expected text ('' if it is blank) or a list of words, got {kind} {value!r:.60}")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        kind = f"{type(value).__name__} {value!r:.60}"
+        raise TypeError(f"{where}: expected text ('' if it is blank) or a list of words, got {kind}")
+    return words if isinstance(words, NamedRow) else list(map(drop_surrogates, words))
 
 
 def check_pair(value: Any, where: str) -> Pair:
