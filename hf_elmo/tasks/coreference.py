@@ -58,7 +58,6 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> Dataset:
 
     Raises:
         ValueError: a mention begins and does not end.
-        IndexError: a line belongs to no document or lacks a column, or a mention ends and does not begin.
     """
     with extra_needed("train"):
         from datasets import Dataset
