@@ -138,7 +138,6 @@ def embed(
         ImportError: `output` is HDF5, and h5py is not installed.
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
-        MemoryError: not even one word fits on the device.
         BrokenProcessPool: a worker was killed.
     """
     require_positive(batch_tokens=batch_tokens, shard_tokens=shard_tokens, workers=workers)
