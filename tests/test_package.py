@@ -81,7 +81,8 @@ def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, mo
         monkeypatch.delitem(sys.modules, f"hf_elmo.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError) as raised:
         call(tmp_path)
-    assert f'{module} is not installed; this needs the extra {extra}: pip install -e ".[{extra}]"' in str(raised.value)
+    message = str(raised.value)
+    assert f'{module} is not installed; this needs the extra {extra}: pip install "hf-elmo[{extra}]"' in message
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Loading a model and its tokenizer by name; by default the small English model that ships with the package."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -152,6 +153,14 @@ def load_head(
 
 
 def locate(name: str | os.PathLike | None) -> str:
-    """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`."""
+    """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`.
+    FileNotFoundError if `name` is neither a path nor the name of a model on the Hub, which has an owner."""
     name = str(FOLDER) if name is None else os.fspath(name)
-    return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
+    if os.path.lexists(name) or re.search(r"[/\\]", name):
+        return name
+    if name != NAME:
+        raise FileNotFoundError(
+            f"there is no folder {name!r} (on the Hub, names are owner/name); if it is the name of a published model, "
+            f"convert it once, hf-elmo convert {name} elmo-{name}, and use the folder elmo-{name}"
+        )
+    return str(FOLDER)

@@ -12,5 +12,5 @@ def extra_needed(extra: str, otherwise: str = "") -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         module = str(error.name).partition(".")[0]
-        message = f'{module} is not installed; this needs the extra {extra}: pip install -e ".[{extra}]"{otherwise}'
+        message = f'{module} is not installed; this needs the extra {extra}: pip install "hf-elmo[{extra}]"{otherwise}'
         raise ModuleNotFoundError(message, name=error.name) from error

@@ -1,5 +1,6 @@
 """Word scores and substitutes of the language models."""
 
+import json
 import math
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_pat
         found = next_words(folder, text, pretokenized=True, top=3, before=before)
         assert next_words(ElmoForPreTraining.from_pretrained(folder), text.split(), top=3, before=before) == found
         assert capsys.readouterr().out == "".join(f"{word}\t{math.exp(value):.3f}\n" for word, value in found)
+        assert main(["next", text, "--model", str(folder), "--top=3", "--pretokenized", *option, "--json", "-q"]) == 0
+        assert json.loads(capsys.readouterr().out) == {word: math.exp(value) for word, value in found}
+
+
+def test_a_word_that_is_not_in_the_sentence(model, tokenizer):
+    with pytest.raises(ValueError, match="'cat.' does not occur in the sentence; nearest in spelling are cat, "):
+        substitutes(model, ["a", "cat", *["it", "was"] * 500], "cat.", tokenizer=tokenizer)
 
 
 def test_models_of_another_vocabulary_are_refused(model, tokenizer, tmp_path):
