@@ -110,7 +110,7 @@ def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest
 def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", lambda: "왕 é")
+    monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", lambda: {"왕 é": ""})
     assert main(["env"]) == 0
     stream.flush()
     assert stream.buffer.getvalue().decode("cp1252").startswith("\\uc655 é")

@@ -5,9 +5,10 @@ transformers, which takes seconds and is not needed for `--help`, `--version` or
 """
 
 import io
-import logging
+import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from . import convert, embed, pretrain  # noqa: F401, each registers its command
 from .options import app
 
 # The messages of these errors are clear without the type; for all other errors the type is printed, too.
+COMMON = ("-q", "--quiet", "--traceback")
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 
@@ -34,8 +36,13 @@ def common(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="show the version and exit")
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="after an error, show where it happened")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="no progress and no warnings, only errors")] = False,
 ) -> None:
     """Options of `hf-elmo` itself."""
+    if quiet:  # the libraries read these when they are imported, in worker processes, too
+        os.environ |= {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        os.environ |= dict.fromkeys(("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY", "DATASETS_VERBOSITY"), "error")
+        warnings.simplefilter("ignore")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exit status: 0, 1 after an error (its message is on standard error), 130 after Ctrl-C. Raises SystemExit if the
     command line is wrong (exit status 2), or an option prints something and exits (0)."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    logging.basicConfig(format="%(levelname)s: %(message)s")
+    arguments = sorted(arguments, key=lambda one: one not in COMMON)  # these may stand after the subcommand, too
     if isinstance(sys.stdout, io.TextIOWrapper):  # of Korean, an encoding such as that of a pipe on Windows has nothing
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

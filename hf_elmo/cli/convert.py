@@ -24,16 +24,16 @@ def _list_models(wanted: bool) -> None:
     "convert bilm-tf-folder my-elmo",
 )
 def convert(
-    paths: Annotated[
+    source: Annotated[
         list[str],
         argument(
-            "(NAME | SOURCE [VOCABULARY] | OPTIONS WEIGHTS [VOCABULARY]) OUT",
-            "NAME: a published model (small, original, seqvec, manylangs-ko, ...), unless a path has that name; "
-            "SOURCE: a folder or archive, or the prefix of a TensorFlow checkpoint next to its options.json; "
-            "VOCABULARY: the model's words [vocab*.txt in that folder]; OPTIONS, WEIGHTS: options.json and "
-            "weights.hdf5; OUT: a new folder",
+            "SOURCE",
+            "the name of a published model (original, seqvec, manylangs-ko, ...), unless a path has that name; or a "
+            "folder or archive; or the prefix of a TensorFlow checkpoint next to its options.json; or options.json and "
+            "weights.hdf5; after a path, also the file of the model's words [vocab*.txt in that folder]",
         ),
     ],
+    out: Annotated[str, argument("OUT", "a new folder")],
     model: Annotated[
         str | None, option("NAME", "the published model that the files are a copy of: its card and word splitting")
     ] = None,
@@ -60,10 +60,10 @@ def convert(
     published model, which is downloaded; AllenNLP's files, or the model.tar.gz of a task; a TensorFlow checkpoint of
     bilm-tf or simple_elmo, softmax included; a folder or archive of simple_elmo or ELMoForManyLangs; or TF-Hub's
     SavedModel. The checkpoint is read back and compared with its source."""
-    options = {name: value for name, value in locals().items() if name not in ("paths", "list_models")}
+    options = {name: value for name, value in locals().items() if name not in ("source", "out", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
 
-    written = convert_paths(*paths, **options)
+    written = convert_paths(*source, out, **options)
     splitting = json.loads((written / "tokenizer_config.json").read_text(encoding="utf-8"))["word_splitting"]
     print(f"{written}: every tensor equals its source; word_splitting={splitting}; README.md shows how to use it")
 

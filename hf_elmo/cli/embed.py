@@ -15,6 +15,7 @@ from .options import (
     Dtype,
     Encoding,
     InputFormat,
+    Json,
     LanguageModel,
     Model,
     Pretokenized,
@@ -25,12 +26,18 @@ from .options import (
     flag,
     number_or_name,
     option,
+    show,
 )
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 Input = Annotated[str, argument("INPUT", "file to read; also a folder, a pattern, an address, or -")]
 Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
+
+
+def probabilities(words: list[tuple[str, float]]) -> dict[str, float]:
+    """Of words with their log-probabilities."""
+    return {word: math.exp(value) for word, value in words}
 
 
 @contextmanager
@@ -143,6 +150,7 @@ def neighbors(
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
     pretokenized: Pretokenized = False,
+    as_json: Json = False,
 ) -> None:
     """Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of
     similar spelling, for the layers above occurrences in the corpus, with their rows. CORPUS is text, as for embed, or
@@ -151,13 +159,15 @@ def neighbors(
 
     options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
     options |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
-    for layer, places in nearest_neighbors(model, sentence, word, corpus, **options).items():
+    found, lines = nearest_neighbors(model, sentence, word, corpus, **options), []
+    for layer, places in found.items():
         name = layer if isinstance(layer, str) else f"layer {layer}"
         if not places:
             print(f"{name}  no other sentence of CORPUS has {word!r}; --any-word compares all words", file=sys.stderr)
         for place in places:
             where = place.word if layer == 0 else f"{place.row + 1}: {place.in_context()}"
-            print(f"{name}  {place.similarity:.3f}  {where}")
+            lines.append(f"{name}  {place.similarity:.3f}  {where}")
+    show(found, "\n".join(lines), as_json)
 
 
 @command("find lexical substitutes", 'substitutes "He sat on the bank of the river." bank')
@@ -167,13 +177,18 @@ def substitutes(
     model: LanguageModel = None,
     top: Annotated[int, option("N", "words to print for each place", min=1)] = 10,
     pretokenized: Pretokenized = False,
+    as_json: Json = False,
 ) -> None:
     """For each word of SENTENCE, or for WORD, print the words that both language models together find most probable in
     its place, with their probabilities."""
     from hf_elmo.analysis.scoring import substitutes as find_substitutes
 
-    for place in find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized):
-        print(place.word, *(f"{other} {math.exp(value):.3f}" for other, value in place.candidates), sep="\t")
+    places = find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized)
+    found: list[dict] = [{"word": place.word, "substitutes": probabilities(place.candidates)} for place in places]
+    lines = (
+        "\t".join([one["word"], *(f"{other} {p:.3f}" for other, p in one["substitutes"].items())]) for one in found
+    )
+    show(found, "\n".join(lines), as_json)
 
 
 @command(
@@ -188,14 +203,15 @@ def next_words(
     before: Annotated[bool, flag("--before", "print the words before TEXT")] = False,
     top: Annotated[int, option("N", "words to print", min=1)] = 10,
     pretokenized: Pretokenized = False,
+    as_json: Json = False,
 ) -> None:
     """Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence, with
     their probabilities. With --before, print those that the backward language model finds most probable before TEXT,
     the end of a sentence."""
     from hf_elmo.analysis.scoring import next_words as expected_words
 
-    for word, value in expected_words(model, text, before=before, top=top, pretokenized=pretokenized):
-        print(f"{word}\t{math.exp(value):.3f}")
+    found = probabilities(expected_words(model, text, before=before, top=top, pretokenized=pretokenized))
+    show(found, "\n".join(f"{word}\t{p:.3f}" for word, p in found.items()), as_json)
 
 
 @command("explore a model on a web page", "explore", "explore --model my-elmo --corpus corpus.txt --port 7861")
@@ -219,6 +235,7 @@ def explore(
 def env(
     model: Model = None,
     dtype: Annotated[Dtype | None, typer.Option(help="type that MODEL computes in [its own]")] = None,
+    as_json: Json = False,
 ) -> None:
     """Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
     operation of MODEL, the backend that it uses, and why it does not use a faster one."""
@@ -226,7 +243,10 @@ def env(
     from hf_elmo.cli.environment import describe_environment
     from hf_elmo.kernels import describe
 
-    print(describe_environment())
+    rows = describe_environment()
     loaded, _ = load_model(model, dtype=dtype, device=None)
-    print(f"\n{model or 'the model that ships'}, {str(loaded.dtype).removeprefix('torch.')}, {loaded.device}")
-    print(describe(loaded))
+    kind, backends = str(loaded.dtype).removeprefix("torch."), describe(loaded)
+    rows["model"] = f"{model or 'the model that ships'}, {kind}, {loaded.device}"
+    width = max(map(len, rows))
+    text = "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
+    show({**rows, "backends": backends.splitlines()}, f"{text}\n\n{backends}", as_json)

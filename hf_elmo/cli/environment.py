@@ -1,4 +1,4 @@
-"""The text of `hf-elmo env`: what a report of a bug needs."""
+"""The rows of `hf-elmo env`: what a report of a bug needs."""
 
 import os
 import platform
@@ -17,8 +17,8 @@ LIBRARIES += ("accelerate", "datasets", "h5py", "onnx", "onnxruntime", "onnxscri
 LIBRARIES += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
 
 
-def describe_environment() -> str:
-    """Text for a bug report: versions, devices, the C library and the settings."""
+def describe_environment() -> dict[str, str]:
+    """What a bug report needs: versions, devices, the C library and the settings."""
     versions = []
     for name in LIBRARIES:
         with suppress(Exception):  # it is not installed, or what pip wrote about it is damaged
@@ -40,5 +40,4 @@ def describe_environment() -> str:
         rows[name] = os.environ.get(name, default)
     rows["HF_HUB_OFFLINE"] = os.environ.get("HF_HUB_OFFLINE", "not set: the Hub is asked")
     rows["enabled backends"] = ", ".join(sorted(enabled())) or "none"
-    width = max(map(len, rows))
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
+    return rows

@@ -1,6 +1,8 @@
 """The typer application, and the options that several modules of commands share."""
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import typer
@@ -47,6 +49,11 @@ def column(help: str) -> Any:
     return typer.Option(metavar="NAME", callback=number_or_name, help=help)
 
 
+def show(value: Any, text: str, as_json: bool) -> None:
+    """Prints the result of a command: its text, or with `--json` its value as JSON in one line."""
+    print(json.dumps(value, ensure_ascii=False, default=asdict) if as_json else text)
+
+
 InputFormat = Annotated[
     Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta", "conll"] | None,
     typer.Option(help="format of the input [the ending of its name]"),
@@ -61,6 +68,7 @@ WordSplitting = Literal["lm1b", "whitespace", "characters"]
 Pretokenized = Annotated[
     bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
 ]
+Json = Annotated[bool, flag("--json", "print one line of JSON")]
 Model = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]")]
 LanguageModel = Annotated[
     str | None, option("MODEL", "folder or Hub name of an ELMo with its softmax [the one that ships]")

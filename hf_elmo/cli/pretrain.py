@@ -10,6 +10,7 @@ import typer
 from .options import (
     Encoding,
     InputFormat,
+    Json,
     LanguageModel,
     Pretokenized,
     TextColumn,
@@ -18,9 +19,10 @@ from .options import (
     command,
     flag,
     option,
+    show,
 )
 
-Inputs = Annotated[list[str], argument("INPUT...", "files to read; also folders, patterns, addresses, or -")]
+Inputs = Annotated[list[str], argument("INPUT", "files to read; also folders, patterns, addresses, or -")]
 
 
 def settings(entries: list[str]) -> dict[str, Any]:
@@ -137,11 +139,13 @@ def perplexity(
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
+    as_json: Json = False,
 ) -> None:
     """Print the perplexities of the forward and the backward language model on INPUT, and the perplexity of their mean
     loss, with the full softmax. INPUT has one sentence per line, record or row, as for embed."""
-    options = {name: value for name, value in locals().items() if name not in ("model", "inputs")}
+    options = {name: value for name, value in locals().items() if name not in ("model", "inputs", "as_json")}
     from hf_elmo.pretraining.perplexity import perplexity as measure
     from hf_elmo.reading.files import Files
 
-    print(f"perplexity: {measure(model, Files(inputs), **options)}")
+    found = measure(model, Files(inputs), **options)
+    show(found, f"perplexity: {found}", as_json)

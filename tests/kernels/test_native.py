@@ -102,7 +102,7 @@ def test_it_is_compiled_once_in_a_private_folder(home: Path, tmp_path: Path, mon
         content = library.read_bytes()
         assert library.parent.stat().st_mode & 0o077 == 0
         assert str(library) in native.describe()["kernels in C"]
-        assert "\ufffd\n" in describe_environment()  # the version in another encoding
+        assert describe_environment()["C compiler"].endswith("\ufffd")  # the version in another encoding
         library.unlink()
         library.write_bytes(b"" if times == 1 else content)
         native._load.cache_clear()
@@ -131,7 +131,7 @@ def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monke
     monkeypatch.setenv(variable, value)
     assert not runs()
     assert [warning.endswith(f": {native.reason()}") for warning in warnings] == [True]
-    assert f"none: {native.reason()}" in describe_environment()
+    assert describe_environment()["kernels in C"] == f"none: {native.reason()}"
 
 
 @pytest.mark.slow
