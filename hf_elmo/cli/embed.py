@@ -135,7 +135,7 @@ def predict(
 
 
 @command(
-    "find where a corpus uses a word in the same sense",
+    "find the nearest uses of a word in a corpus",
     'neighbors "He sat on the bank of the river." bank corpus.txt',
     'neighbors "He sat on the bank of the river." bank vectors.parquet',
 )
@@ -223,9 +223,9 @@ def explore(
     port: Annotated[int | None, option("N", "port [7860, or the next free one]", min=0)] = None,
     browser: Annotated[bool, flag("--browser", "open the page in the browser")] = False,
 ) -> None:
-    """Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the sentences of a
-    corpus that use a word in the same sense, substitutes if the checkpoint has its softmax, and the words of a few
-    sentences as points in the plane."""
+    """Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the nearest uses of a
+    word in a corpus, substitutes if the checkpoint has its softmax, and the words of a few sentences as points in the
+    plane."""
     from hf_elmo.explore.page import explore as serve
 
     serve(model, corpus, pretokenized, host, port, browser)

@@ -12,104 +12,127 @@ from . import Explorer, card
 with extra_needed("explore"):
     import gradio as gr
 
-LONGEST_SENTENCE, LONGEST_CORPUS = 2_000, 200_000  # characters
-ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal"}
-EXAMPLES = (
-    ("They pulled the boat up on the bank of the river .", "bank", "She had left her money in the bank .", "bank"),
-    ("The children went out to play in the garden .", "play", "We saw a new play at the theatre .", "play"),
-    ("He struck a match and lit the lamp .", "match", "It was a good match for a girl without money .", "match"),
-)
-CORPUS = """The children sat upon the bank and watched the stream .
-They climbed up the steep bank and looked down at the water .
-The river had risen over its bank in the night .
-She had left all her money in the bank in London .
-The bank lent him a thousand pounds to buy the house .
-When the bank failed , they lost everything that they had .
-The children were at play in the garden .
-We went to the play , and the actors were very good .
-She struck a match , but the wind blew it out .
-He was no match for so strong an enemy .
+LONGEST = {1: 2_000, 4: 5_000, 6: 20_000}  # characters that a field of so many lines takes
+PRIVATE = {"api_visibility": "private"}
+ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal", **PRIVATE}
+RIVER = "They pulled the boat up on the bank of the river."
+EXAMPLES = {
+    "bank, two senses": (RIVER, "bank", "The bank lent him a thousand pounds.", "bank"),
+    "bank, one sense": (RIVER, "bank", "Trees grew along the bank of the stream.", "bank"),
+    "right": ("He raised his right hand.", "right", "I think that you are right.", "right"),
+    "match": ("The match went out in the wind.", "match", "They won the match by two goals.", "match"),
+}
+CORPUS = """The children sat on the bank and watched the stream.
+They climbed up the steep bank of the river.
+The river rose over its bank in the night.
+Trees grew along the bank of the river.
+The bank failed and they lost their money.
+The bank refused to lend him money.
+The bank paid him five per cent.
+The central bank raised interest rates.
 """
-PLANE_EXAMPLE = "\n".join(CORPUS.splitlines()[:6])
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:
     """The page of an [`Explorer`]: similarity, neighbors, plane, and substitutes if the checkpoint has its softmax."""
+
+    def of_example(number: int) -> list:
+        first, word, second, other = list(EXAMPLES.values())[number]
+        return [first, _choice(explorer, first, word), second, _choice(explorer, second, other)]
+
     with gr.Blocks(title="ELMo", analytics_enabled=False) as page:
-        gr.Markdown(
-            f"# What ELMo makes of a word\nThe model is {explorer.name}. A word is written as its tokenizer splits "
-            "it off; the first occurrence in a sentence counts."
-        )
+        gr.Markdown(f"# What ELMo makes of a word\nType, and click on the word you mean. The model: {explorer.name}.")
         with gr.Tab("Similarity"):
             gr.Markdown("How similar are a word of one sentence and one of another? Layer 0 knows the spelling only.")
-            inputs = [
-                *_sentence_and_word("first sentence", "word of the first", *EXAMPLES[0][:2]),
-                *_sentence_and_word("second sentence", "word of the second", *EXAMPLES[0][2:]),
-            ]
-            _view("Compare", explorer.similarities, inputs, "similarity", page.load)
-            words = [word for _, word, _, _ in EXAMPLES]
-            gr.Examples([list(example) for example in EXAMPLES], inputs, label="Examples", example_labels=words)
-        with gr.Tab("Neighbors"):
-            gr.Markdown("Where does a corpus use the word in the same sense? (Peters et al. 2018, Table 4)")
-            inputs = _sentence_and_word("sentence", "word", *EXAMPLES[0][2:])
+            with gr.Row():
+                inputs = _sentence_and_word(explorer, "first sentence", *EXAMPLES["bank, two senses"][:2])
+                inputs += _sentence_and_word(explorer, "second sentence", *EXAMPLES["bank, two senses"][2:])
+            rows = [[sentences] for sentences in EXAMPLES.values()]
+            how = {"components": ["textbox"], "samples": rows, "sample_labels": list(EXAMPLES), "type": "index"}
+            examples = gr.Dataset(label="Examples", **how)
+            loaded = examples.click(of_example, examples, inputs, show_progress="hidden", **PRIVATE)
+            _view("Compare", explorer.similarities, inputs, "similarity", page.load, loaded.then)
+        with gr.Tab("Neighbors") as tab:
+            gr.Markdown("Which uses of the word in a corpus are nearest? (Peters et al. 2018, Table 4)")
+            inputs = _sentence_and_word(explorer, "sentence", "The bank lent him a thousand pounds.", "bank")
             if explorer.corpus is None:
-                label = "corpus, a sentence a line"
-                inputs.append(gr.Textbox(CORPUS, label=label, lines=6, max_lines=12, max_length=LONGEST_CORPUS))
+                inputs.append(gr.Textbox(CORPUS, label="corpus, a sentence a line", lines=6, max_lines=12))
             else:
                 gr.Markdown(f"The corpus is {os.fspath(explorer.corpus)}.")
                 inputs.append(gr.State(""))
             inputs.append(gr.Slider(1, 20, 5, step=1, label="neighbors for each layer"))
-            _view("Search", explorer.neighbors, inputs, "neighbors")
+            _view("Search", explorer.neighbors, inputs, "neighbors", tab.select)
         if explorer.has_softmax:
-            with gr.Tab("Substitutes"):
+            with gr.Tab("Substitutes") as tab:
                 gr.Markdown("Which words do the two language models expect in place of the word?")
-                inputs = _sentence_and_word("sentence", "word", "He sat on the bank of the river .", "bank")
+                inputs = _sentence_and_word(explorer, "sentence", "He came home late in the evening.", "evening")
                 inputs.append(gr.Slider(1, 30, 10, step=1, label="substitutes"))
-                _view("Find", explorer.substitutes, inputs, "substitutes")
-        with gr.Tab("Plane"):
-            gr.Markdown("The words of a few sentences, or the uses of one, in the plane in which they differ most.")
+                _view("Find", explorer.substitutes, inputs, "substitutes", tab.select)
+        with gr.Tab("Plane") as tab:
+            gr.Markdown("The uses of a word, or all words of some sentences, in the plane in which they differ most.")
+            sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10)
+            word = _in_all(explorer, CORPUS, "bank")
+            sentences.change(lambda text, old: _in_all(explorer, text, old), [sentences, word], word, **PRIVATE)
             layers = [(f"layer {n} ({'LSTM' if n else 'characters'})", n) for n in range(explorer.layers + 1)]
-            label = "sentences, one a line"
-            inputs = [
-                gr.Textbox(PLANE_EXAMPLE, label=label, lines=4, max_lines=10, max_length=5 * LONGEST_SENTENCE),
-                gr.Textbox("bank", label="one word [all words]", max_lines=1, max_length=100),
-                gr.Radio(layers, value=explorer.layers, label="vectors of"),
-            ]
-            _view("Draw", explorer.plane, inputs, "plane")
+            inputs = [sentences, word, gr.Radio(layers, value=explorer.layers, label="vectors of")]
+            _view("Draw", explorer.plane, inputs, "plane", tab.select)
     return page
 
 
-def _sentence_and_word(sentence_label: str, word_label: str, sentence: str, word: str) -> list:
-    with gr.Row(equal_height=True):
-        return [
-            gr.Textbox(
-                sentence, label=sentence_label, max_lines=3, max_length=LONGEST_SENTENCE, scale=4, min_width=300
-            ),
-            gr.Textbox(word, label=word_label, max_lines=1, max_length=100, scale=1, min_width=180),
-        ]
+def _choice(explorer: Explorer, sentence: str, word: str | int | None, label: str = "its word") -> gr.Radio:
+    """The words of a sentence to click on. The value is an index; `word` is the one that is chosen, or its index."""
+    words = explorer.words(sentence[: LONGEST[1]])
+    index = words.index(word) if word in words else word
+    chosen = index if isinstance(index, int) and index < len(words) else None
+    return gr.Radio(
+        [(word, index) for index, word in enumerate(words)], value=chosen, label=label, elem_classes="words"
+    )
+
+
+def _in_all(explorer: Explorer, text: str, word: str) -> gr.Radio:
+    """The words to click on that all lines of a text have."""
+    split = [explorer.words(line) for line in text[: LONGEST[4]].splitlines() if line.strip()] or [[]]
+    choices = {"all words": ""} | {own: own for own in split[0] if all(own in words for words in split)}
+    return gr.Radio(list(choices.items()), value=choices.get(word, ""), label="uses of")
+
+
+def _sentence_and_word(explorer: Explorer, label: str, sentence: str, word: str) -> list:
+    with gr.Column(min_width=300):
+        field, choice = gr.Textbox(sentence, label=label, lines=1, max_lines=3), _choice(explorer, sentence, word)
+    field.change(
+        lambda text, index: _choice(explorer, text, index), [field, choice], choice, show_progress="hidden", **PRIVATE
+    )
+    return [field, choice]
 
 
 def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events: Callable) -> None:
-    """A button that shows a view, or its error. Enter in a text field and each of `events` show it, too."""
+    """A button that shows a view, or its error. Enter in a text field, a click on a word, and each of `events` show it,
+    too."""
 
     @wraps(view)
-    def show(*arguments: object) -> str:
+    def show(*arguments: Any) -> str:
+        for field, value in zip(inputs, arguments, strict=True):
+            if isinstance(field, gr.Textbox) and len(value) > (most := LONGEST[field.lines]):
+                return card(f"<p>{field.label}: {len(value):,} characters, but the page takes {most:,}.</p>")
         try:
-            return view(*arguments)
+            return card("<p>Click on a word.</p>") if None in arguments else view(*arguments)
         except (ValueError, TypeError, OSError, ImportError) as error:
             return card(f"<p>{escape(str(error))}</p>")
 
     button = gr.Button(verb, variant="primary", elem_id=f"{name}-button")
     output = gr.HTML(elem_id=f"{name}-view", apply_default_css=False)
-    for event in (button.click, *(field.submit for field in inputs if isinstance(field, gr.Textbox)), *events):
-        event(show, inputs, output, api_visibility="private", **ONE_AT_A_TIME)
+    submits = (field.submit for field in inputs if isinstance(field, gr.Textbox))
+    clicks = (field.input for field in inputs if isinstance(field, gr.Radio))
+    for event in (button.click, *submits, *clicks, *events):
+        event(show, inputs, output, **ONE_AT_A_TIME)
 
 
 def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: a theme with system fonts, because Gradio's default fonts are loaded from another host."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    css = "@media (max-width: 600px) {.tab-container button {padding: 0 5px}} footer .show-api-divider {display: none}"
+    css = ".words .wrap {max-height: 13rem; overflow-y: auto} footer .show-api-divider {display: none}"
+    css += "@media (max-width: 600px) {.tab-container button {padding: 0 5px}}"
     return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
 
 

@@ -56,7 +56,7 @@ def cells(table: str) -> list[list[str]]:
 
 def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> None:
     explorer, corpus = Explorer(folder), "The bank failed .\n\nA bank of sand & <i>\nnothing"
-    found = explorer.neighbors("the old bank", " bank ", corpus, 2)
+    found = explorer.neighbors("the old bank", 2, corpus, 2)
     expected = nearest_neighbors(explorer.model, "the old bank", "bank", corpus.splitlines(), top=2)
     assert "<i>" not in found  # a word is text, not HTML
     for row, place in zip(cells(found), [*expected[1], *expected[2]], strict=True):
@@ -82,7 +82,7 @@ def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
 def test_similarities_and_plane_are_pictures(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     explorer = Explorer(folder)
-    found = explorer.similarities("the bank", "bank", "a bank", " bank ")
+    found = explorer.similarities("the bank", "bank", "a bank", 1)
     assert ">1.00<" in found
     assert found.count("<svg") == 2  # wide and narrow
     assert INK not in found  # the page's own color
@@ -90,8 +90,10 @@ def test_similarities_and_plane_are_pictures(folder: Path) -> None:
     found = explorer.plane(sentences, layer=1)
     assert found.count(">bank<") == 6
     assert "<i>" not in found
-    uses = explorer.plane(sentences, " bank ", 1)
+    uses = explorer.plane(sentences, "bank", 1)
     assert (uses.count(">bank<"), uses.count(">old bank<"), uses.count("<svg")) == (0, 2, 4)
+    many = explorer.plane("\n".join(f"w{n} x{n} y{n}" for n in range(40)), layer=1)
+    assert len(re.findall(">[wxy][0-9]+<", many)) == 40 + 15  # as many labels as can be read
 
 
 @pytest.mark.slow
@@ -114,22 +116,27 @@ def test_what_is_on_the_page(page: ModuleType, folder: Path, language_model: Pat
     with_softmax = page.make_page(Explorer(language_model))
     without = page.make_page(Explorer(folder, tmp_path / "corpus.txt"))
     for one in (with_softmax, without):
-        assert {"Similarity", "Neighbors", "Plane", "first sentence", "word of the second"} <= set(labels(one))
+        assert {"Similarity", "Neighbors", "Plane", "first sentence", "uses of"} <= set(labels(one))
     for label in ("Substitutes", "corpus, a sentence a line"):
         assert (label in labels(with_softmax), label in labels(without)) == (True, False)
-    layers = [part["props"]["choices"] for part in without.config["components"] if part["type"] == "radio"]
-    assert [[value for _, value in choices] for choices in layers] == [[0, 1, 2]]
+    radios = [part["props"] for part in without.config["components"] if part["type"] == "radio"]
+    (layers,) = (radio["choices"] for radio in radios if radio["label"] == "vectors of")
+    assert [value for _, value in layers] == [0, 1, 2]
+    # The words to click on are those of the tokenizer, and the example's is chosen.
+    assert {dict(radio["choices"])["bank"] for radio in radios if radio["label"] == "its word"} >= {radios[0]["value"]}
     (neighbors,) = {block.fn for block in without.fns.values() if getattr(block.fn, "__name__", "") == "neighbors"}
-    assert "<p>word &#x27;x&#x27; does not occur" in neighbors("a <i>b</i>", "x", "a b")
+    assert "<p>word &#x27;x&#x27; does not occur" in neighbors("a <i>b</i>", "x", "a b", 5)
+    assert "sentence: 2,001 characters" in neighbors("a" * 2001, 0, "a b", 5)
 
 
 def test_the_examples_fit_the_model_that_ships(page: ModuleType) -> None:
     explorer = Explorer()
     assert not any("http" in sheet for sheet in page.launch_settings()["theme"]._stylesheets)  # nothing from elsewhere
     assert explorer.substitutes("He sat on the bank of the river .", "bank").count("<tr>") == 30
-    split = explorer.reading["tokenizer"].split_into_words
-    assert all(word in split([text])[0] for one in page.EXAMPLES for text, word in (one[:2], one[2:]))
-    assert all(len(words) > 3 for words in split(page.CORPUS.splitlines()))
+    for first, word, second, other in page.EXAMPLES.values():
+        assert [word in explorer.words(first), other in explorer.words(second)] == [True, True]
+    money = explorer.neighbors("The bank lent him a thousand pounds.", "bank", page.CORPUS, 4)  # uses in the same sense
+    assert {row[4] for row in cells(money)} == {f"line {number}" for number in (5, 6, 7, 8)}
 
 
 @pytest.mark.slow
