@@ -1,5 +1,6 @@
 """How Sphinx builds the site from docs/: `.ci/docs` runs it, with warnings as errors."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,14 +13,19 @@ import hf_elmo
 from hf_elmo.configuration_elmo import VERSION
 from hf_elmo_cli import app as hf_elmo_app
 
-# Sphinx reads pages below docs/ only, and links between folders are lost in an sdist and on Windows.
+# Sphinx reads pages below docs/ only, and an sdist and Windows lose links between folders.
 DOCS = Path(__file__).parent
+README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 shutil.copytree(DOCS.parent / "examples" / "notebooks", DOCS / "notebooks", dirs_exist_ok=True)
 
 # The page of the command line includes this file: what `hf-elmo COMMAND --help` prints.
 with (DOCS / "reference" / "commands.txt").open("w") as file:
     for name in typer.main.get_command(hf_elmo_app).commands:
-        printed = CliRunner().invoke(hf_elmo_app, [name, "--help"], prog_name="hf-elmo", terminal_width=96).output
+        printed = (
+            CliRunner()
+            .invoke(hf_elmo_app, [name, "--help"], prog_name="hf-elmo", terminal_width=80)
+            .output
+        )
         print(f"## hf-elmo {name}\n\n```text\n{printed}```\n", file=file)
 
 # The page of the models includes this file: the heads.
@@ -42,13 +48,28 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "hf_elmo"
+written = re.search(r'git\+([^"]+)', README)[
+    1
+]  # the address of the repository, without its owner before the first release
+repository = (
+    "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}".format(**os.environ)
+    if "GITHUB_REPOSITORY" in os.environ
+    else written
+)
+html_theme_options = {
+    "source_repository": repository,
+    "source_branch": "HEAD",
+    "source_directory": "docs/",
+}
+link = {"name": "repository", "url": repository, "html": "repository", "class": ""}
+html_theme_options["footer_icons"] = [link]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 pygments_style = "friendly"
 highlight_language = "none"  # of what a block prints
 pygments_dark_style = "monokai"
 
-# Blocks are run by tests/test_docs.py and notebooks by the slow tests, so nothing runs while the site is built.
+# Tests run the blocks and the notebooks, so nothing runs while the site is built.
 nb_execution_mode = "off"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -64,8 +85,17 @@ python_maximum_signature_line_length = 100
 
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", _to_rst, priority=400)  # before napoleon
+    app.connect("include-read", _fill_in)
 
 
-def _to_rst(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def _fill_in(app: object, path: object, page: str, content: list[str]) -> None:
+    """The address of the repository, and the links to its files that are no pages."""
+    text = content[0].replace(written, repository)
+    content[0] = re.sub(r"\]\((?![a-z]+:|#|docs/)", f"]({repository}/blob/HEAD/", text)
+
+
+def _to_rst(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     text = re.sub(r"\[`([\w.]+)`\]", r":py:obj:`\1`", "\n".join(lines))
     lines[:] = re.sub(r"```(?:python)?\n?", "", text).split("\n")

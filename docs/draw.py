@@ -1,6 +1,6 @@
 """Draws the pictures of the site into docs/_static: `python docs/draw.py [FOLDER]`.
 
-A function marked with `picture` returns a figure; NAME.svg is what the function NAME draws. A figure is 7 inches wide.
+A function marked with `picture` returns a figure, 7 inches wide; NAME.svg is what NAME draws.
 """
 
 import sys
@@ -31,7 +31,9 @@ STYLE = {
 }
 PALE, FORWARD, BACKWARD, MIX = "#fdf0c4", "#a8cbea", "#f4bf9b", "#bfe0b4"
 BLUE, ORANGE, GREEN, GREY = "#cfe3f2", "#f9dcc4", "#cdeae0", "#e6e6e6"
-Boxes = dict[str, tuple[float, float, str, str]]  # by name: the middle in inches, the text, the color
+Boxes = dict[
+    str, tuple[float, float, str, str]
+]  # by name: the middle in inches, the text, the color
 
 
 def picture(draw: Callable[[], Figure]) -> Callable[[], Figure]:
@@ -52,13 +54,19 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, ax
 
 
-def box(ax: Axes, x: float, y: float, width: float, height: float, text: str = "", color: str = PALE) -> None:
+def box(
+    ax: Axes, x: float, y: float, width: float, height: float, text: str = "", color: str = PALE
+) -> None:
     ax.add_patch(Rectangle((x, y), width, height, facecolor=color, edgecolor="0.35", linewidth=0.8))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center")
 
 
-def arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], color: str = "0.35") -> None:
-    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "shrinkA": 0, "shrinkB": 0})
+def arrow(
+    ax: Axes, start: tuple[float, float], end: tuple[float, float], color: str = "0.35"
+) -> None:
+    ax.annotate(
+        "", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "shrinkA": 0, "shrinkB": 0}
+    )
 
 
 @picture
@@ -90,7 +98,14 @@ def directions() -> Figure:
     words = ["<S>", "the", "bank", "of", "England", "</S>"]
     for place, word in enumerate(words):
         x = 2.2 + 2 * place
-        ax.text(x + 0.75, 0.3, word, ha="center", va="center", fontweight="bold" if word == "bank" else "normal")
+        ax.text(
+            x + 0.75,
+            0.3,
+            word,
+            ha="center",
+            va="center",
+            fontweight="bold" if word == "bank" else "normal",
+        )
         box(ax, x, 0.9, 1.5, 0.7, "", PALE)
         for y, below in (2.1, 1.6), (4.3, 2.8):
             box(ax, x, y, 0.7, 0.7, "", FORWARD)
@@ -114,7 +129,7 @@ def directions() -> Figure:
 
 @picture
 def state() -> Figure:
-    """How much a sentence's vectors change if another sentence was read before, in each direction."""
+    """How much a sentence's vectors change if another one was read before, in each direction."""
     model, tokenizer = shipped()
     sentence = "The children sat upon the bank and watched the stream for an hour ."
     words = sentence.split()
@@ -127,11 +142,24 @@ def state() -> Figure:
         read = model(**before, use_cache=True).state
         carried = model(**inputs, state=read, output_hidden_states=True).hidden_states[2][0]
     figure, ax = plt.subplots()
-    halves = (carried - zeros).unflatten(1, (2, -1)).norm(dim=2) / zeros.unflatten(1, (2, -1)).norm(dim=2)
+    halves = (carried - zeros).unflatten(1, (2, -1)).norm(dim=2) / zeros.unflatten(1, (2, -1)).norm(
+        dim=2
+    )
     names = ["<S>", *words, "</S>"]
     places = np.arange(len(names))
-    for half, name, color, shift in (0, "forward half", FORWARD, -0.2), (1, "backward half", BACKWARD, 0.2):
-        ax.bar(places + shift, halves[:, half], 0.4, color=color, edgecolor="0.35", linewidth=0.5, label=name)
+    for half, name, color, shift in (
+        (0, "forward half", FORWARD, -0.2),
+        (1, "backward half", BACKWARD, 0.2),
+    ):
+        ax.bar(
+            places + shift,
+            halves[:, half],
+            0.4,
+            color=color,
+            edgecolor="0.35",
+            linewidth=0.5,
+            label=name,
+        )
     ax.set_xticks(places, names, rotation=45, ha="right")
     ax.set_ylabel("relative change of the vector, layer 2")
     ax.legend(frameon=False)
@@ -152,7 +180,15 @@ def packing() -> Figure:
         for row, length in enumerate(rows):
             for step in range(15):
                 if step < length or left == 0:
-                    box(ax, left + step * 1.05, 4.7 - row * 1.2, 1, 1, "", FORWARD if step < length else "0.93")
+                    box(
+                        ax,
+                        left + step * 1.05,
+                        4.7 - row * 1.2,
+                        1,
+                        1,
+                        "",
+                        FORWARD if step < length else "0.93",
+                    )
     for step in range(15):
         rows = sum(length > step for length in lengths)
         ax.text(18.5 + step * 1.05, 0.3, str(rows), ha="center", va="center")
@@ -161,36 +197,60 @@ def packing() -> Figure:
 
 
 @picture
-def two_senses() -> Figure:
-    """What examples/two_senses.py prints."""
-    river, stream, money = (
-        "They pulled the boat up on the bank of the river .",
-        "The children sat upon the bank and watched the stream .",
-        "She had left all her money in the bank in London .",
-    )
-    model, _ = hf_elmo.load_model()
-    similar = hf_elmo.layer_similarities(model, [river, stream, money], "bank", pretokenized=True).matrix[:, 0]
-    figure, axes = plt.subplots(figsize=(7, 3))
-    for number, sentence, color in ((1, stream, "#1f77b4"), (2, money, "#d95f02")):
-        cosines = similar[:, number]
-        axes.plot(["layer 0", "layer 1", "layer 2"], cosines, marker="o", color=color, label=sentence)
-        for layer, cosine in enumerate(cosines):
-            place = {"xytext": (0, -15), "textcoords": "offset points", "ha": "center", "color": color}
-            axes.annotate(f"{cosine:.2f}", (layer, cosine), **place)
-    axes.set(ylabel="cosine similarity", ylim=(0.7, 1.02), title=f"Similarity to \u201cbank\u201d in: {river}")
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, -0.02))
+def senses() -> Figure:
+    """Uses of a word in the plane of `word_plane`, each with its sentence, for two senses."""
+    river = [
+        "They pulled the boat up on the bank of the river.",
+        "The children sat on the bank of the stream.",
+    ]
+    river += ["The river rose over its bank in the night.", "They climbed up the steep bank."]
+    river += ["Trees grew along the bank of the stream.", "The cattle came down the bank to drink."]
+    money = ["The bank lent him a thousand pounds.", "The bank failed and he lost his money."]
+    money += ["My bank closes at four.", "The central bank raised interest rates."]
+    money += ["The president of the bank resigned.", "He works for a bank in London."]
+    points = np.concatenate(hf_elmo.word_plane(None, river + money, "bank").points) * [-2.2, 1.6]
+    figure, ax = plt.subplots(figsize=(7, 2.4))
+    for sentences, part, x, color in (
+        (river, points[:6], 15, "#0072B2"),
+        (money, points[6:], -15, "#D55E00"),
+    ):
+        ax.scatter(*part.T, s=40, color=color)
+        line = {
+            "arrowstyle": "-",
+            "color": "0.7",
+            "shrinkA": 2,
+            "shrinkB": 4,
+            "relpos": (x < 0, 0.5),
+        }
+        for y, place in zip(np.linspace(5, -5, 6), part[:, 1].argsort()[::-1], strict=True):
+            how = {
+                "ha": "left" if x > 0 else "right",
+                "va": "center",
+                "color": color,
+                "arrowprops": line,
+            }
+            ax.annotate(sentences[place], part[place], (x, y), **how)
+    ax.set(xlim=(-56, 56), ylim=(-6, 6))
+    ax.set_axis_off()
     return figure
 
 
-def flow(height: float, boxes: Boxes, arrows: str, optional: str = "", notes: Boxes | None = None) -> Figure:
-    """Boxes joined by arrows, such as "words>mix mix>head"; boxes that a user may leave out are dashed."""
+def flow(
+    height: float, boxes: Boxes, arrows: str, optional: str = "", notes: Boxes | None = None
+) -> Figure:
+    """Boxes joined by arrows, such as "words>mix mix>head"; optional boxes are dashed."""
     figure, axes = plt.subplots(figsize=(7, height))
     axes.set(xlim=(0, 7), ylim=(0, height))
     axes.set_axis_off()
     drawn = {}
     for name, (x, y, text, color) in boxes.items():
         line = "dashed" if name in optional.split() else "solid"
-        style = {"boxstyle": "round,pad=0.5", "facecolor": color, "edgecolor": "#555555", "linestyle": line}
+        style = {
+            "boxstyle": "round,pad=0.5",
+            "facecolor": color,
+            "edgecolor": "#555555",
+            "linestyle": line,
+        }
         drawn[name] = axes.text(x, y, text, ha="center", va="center", bbox=style, zorder=2)
     figure.draw_without_rendering()
     for arrow in arrows.split():
@@ -234,7 +294,12 @@ def classifier() -> Figure:
         "encoder": (3.85, 1.85, "encoder_type", "#555555"),
         "pooling": (5.0, 1.85, "classifier_pooling", "#555555"),
         "linear": (6.3, 1.85, "num_labels", "#555555"),
-        "colors": (5.2, 0.35, "orange: trained    blue: frozen by default    dashed: if you like", "#555555"),
+        "colors": (
+            5.2,
+            0.35,
+            "orange: trained    blue: frozen by default    dashed: if you like",
+            "#555555",
+        ),
     }
     arrows = "words>bilm bilm>mix mix>encoder encoder>pooling pooling>linear words>vectors vectors>encoder"
     return flow(2.1, boxes, arrows, "encoder vectors", notes)
@@ -251,13 +316,17 @@ def tagger() -> Figure:
             is_best = path[x : x + 2] == [before, after]
             if allowed[before][after]:
                 color, width = ("#0072B2", 3) if is_best else ("#cccccc", 0.8)
-                axes.plot((x, x + 1), (before, after), color=color, linewidth=width, zorder=1 + is_best)
+                axes.plot(
+                    (x, x + 1), (before, after), color=color, linewidth=width, zorder=1 + is_best
+                )
     axes.plot((2, 3), (3, 1), color="#D55E00", linestyle="dashed", linewidth=2, zorder=2)
-    axes.text(2.95, 0.62, "I-PER after O: not allowed", color="#B04A00", fontsize=9, ha="center", zorder=4).set_bbox(
-        {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    )
+    axes.text(
+        2.95, 0.62, "I-PER after O: not allowed", color="#B04A00", fontsize=9, ha="center", zorder=4
+    ).set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
     for x, y in product(range(len(words)), range(len(labels))):
-        axes.scatter(x, y, s=70, color="#0072B2" if path[x] == y else "white", edgecolors="#555555", zorder=3)
+        axes.scatter(
+            x, y, s=70, color="#0072B2" if path[x] == y else "white", edgecolors="#555555", zorder=3
+        )
     axes.set_xticks(range(len(words)), words)
     axes.set_yticks(range(len(labels)), labels)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -306,7 +375,14 @@ def roles() -> Figure:
         axes.text(-0.15, y, predicate, ha="right", va="center", style="italic")
         for first, end, role in spans:
             color = {"ARG0": BLUE, "V": GREY, "ARG1": ORANGE}[role]
-            axes.barh(y, end - first - 0.08, height=0.6, left=first + 0.04, color=color, edgecolor="#555555")
+            axes.barh(
+                y,
+                end - first - 0.08,
+                height=0.6,
+                left=first + 0.04,
+                color=color,
+                edgecolor="#555555",
+            )
             axes.text((first + end) / 2, y, role, ha="center", va="center")
     axes.set(xlim=(-0.9, len(words)), ylim=(-0.8, 1.6))
     axes.set_axis_off()
@@ -320,9 +396,23 @@ def coreference() -> Figure:
     for color, first, last in (("#0072B2", 0, 7), ("#D55E00", 2, 9)):
         radius = (last - first) / 2
         angles = np.linspace(0, np.pi, 60)
-        axes.plot(first + radius * (1 - np.cos(angles)), 0.25 + 0.9 * np.sin(angles), color=color, linewidth=2)
+        axes.plot(
+            first + radius * (1 - np.cos(angles)),
+            0.25 + 0.9 * np.sin(angles),
+            color=color,
+            linewidth=2,
+        )
         for place in (first, last):
-            axes.text(place, 0, words[place], ha="center", va="center", color=color, fontweight="bold", fontsize=11)
+            axes.text(
+                place,
+                0,
+                words[place],
+                ha="center",
+                va="center",
+                color=color,
+                fontweight="bold",
+                fontsize=11,
+            )
     for place, word in enumerate(words):
         if place not in (0, 2, 7, 9):
             axes.text(place, 0, word, ha="center", va="center", fontsize=11)
@@ -355,7 +445,9 @@ def network() -> Figure:
         "encoder": (4.2, 1.75, "your encoder", ORANGE),
         "output": (5.6, 1.2, "your output layer", ORANGE),
     }
-    return flow(2.3, boxes, "words>bilm bilm>first bilm>second first>encoder encoder>output second>output")
+    return flow(
+        2.3, boxes, "words>bilm bilm>first bilm>second first>encoder encoder>output second>output"
+    )
 
 
 def main(folder: Path = Path(__file__).parent / "_static") -> None:

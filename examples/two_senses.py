@@ -16,7 +16,7 @@ WORD = "bank"
 SENTENCES = (
     "They pulled the boat up on the bank of the river .",
     "The children sat upon the bank and watched the stream .",
-    "She had left all her money in the bank in London .",
+    "The bank lent him a thousand pounds .",
 )
 
 
