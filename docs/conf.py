@@ -48,21 +48,14 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "hf_elmo"
-written = re.search(r'git\+([^"]+)', README)[
-    1
-]  # the address of the repository, without its owner before the first release
-repository = (
-    "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}".format(**os.environ)
-    if "GITHUB_REPOSITORY" in os.environ
-    else written
-)
-html_theme_options = {
-    "source_repository": repository,
-    "source_branch": "HEAD",
-    "source_directory": "docs/",
-}
+# The repository's address stands in README; a workflow knows its owner.
+(written,) = re.findall(r'git\+([^"]+)', README)
+repository = written
+if "GITHUB_REPOSITORY" in os.environ:
+    repository = "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}".format(**os.environ)
 link = {"name": "repository", "url": repository, "html": "repository", "class": ""}
-html_theme_options["footer_icons"] = [link]
+html_theme_options = {"footer_icons": [link], "source_repository": repository}
+html_theme_options |= {"source_branch": "HEAD", "source_directory": "docs/"}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 pygments_style = "friendly"
