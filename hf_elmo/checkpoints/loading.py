@@ -154,13 +154,12 @@ def load_head(
 
 def locate(name: str | os.PathLike | None) -> str:
     """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`.
-    FileNotFoundError if `name` is neither a path nor the name of a model on the Hub, which has an owner."""
+    FileNotFoundError if `name` is neither a path nor a name on the Hub, `owner/name`."""
     name = str(FOLDER) if name is None else os.fspath(name)
-    if os.path.lexists(name) or re.search(r"[/\\]", name):
+    if os.path.lexists(name) or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         return name
     if name != NAME:
-        raise FileNotFoundError(
-            f"there is no folder {name!r} (on the Hub, names are owner/name); if it is the name of a published model, "
-            f"convert it once, hf-elmo convert {name} elmo-{name}, and use the folder elmo-{name}"
-        )
+        published = f"; convert a published model once: hf-elmo convert {name} elmo-{name}"
+        hint = "" if re.search(r"[/\\]", name) else published
+        raise FileNotFoundError(f"there is no folder {name!r}, and names on the Hub are owner/name{hint}")
     return str(FOLDER)
