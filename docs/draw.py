@@ -83,8 +83,8 @@ def state() -> Figure:
     figure, ax = plt.subplots(figsize=(7, 3.5))
     places = np.arange(len(zeros))
     for half, name, fill in (0, "forward half", "#a8cbea"), (1, "backward half", "#f4bf9b"):
-        shares, style = (change / size)[:, half], {"edgecolor": "0.35", "linewidth": 0.5}
-        ax.bar(places + 0.4 * half - 0.2, shares, 0.4, color=fill, label=name, **style)
+        style = {"color": fill, "edgecolor": "0.35", "linewidth": 0.5}
+        ax.bar(places + 0.4 * half - 0.2, (change / size)[:, half], 0.4, label=name, **style)
     ax.set_xticks(places, inputs.tokens(), rotation=45, ha="right")
     ax.set_ylabel("relative change of the vector, layer 2")
     ax.legend(frameon=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from textwrap import shorten
@@ -60,23 +59,19 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
 
 def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     """Draw the result of [`word_plane`] on `axes`, by default those of a new figure (`axes.figure`): a marker for each
-    word, and a label for as many as can be read. Each sentence has its color and marker, and the first ones their text.
-    Words that occur more than once are bold."""
+    word, one for each sentence, and labels of as many words and sentences as can be read. Repeated words are bold."""
     with extra_needed("plot"):
         from adjustText import adjust_text
 
     axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
     counts, texts = Counter(label.casefold() for own in plane.labels for label in own), []
     width, height = axes.figure.get_size_inches()
-    words = itertools.count()
     every = math.ceil(sum(map(len, plane.labels)) / (width * height))  # one label for each square inch
     for index, (sentence, labels, points) in enumerate(zip(plane.sentences, plane.labels, plane.points, strict=True)):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         legend = shorten(f"{index + 1}: {' '.join(sentence)}", int(9 * width) - 10, placeholder=" ...")
         axes.scatter(*points.T, s=36, c=color, marker=marker, label=legend if index < 2 * height else None)
-        for label, point in zip(labels, points, strict=True):
-            if next(words) % every:
-                continue
+        for label, point in [*zip(labels, points, strict=True)][-index % every :: every]:
             weight = "bold" if counts[label.casefold()] > 1 else "normal"
             texts.append(axes.text(point[0], point[1], label, fontweight=weight, in_layout=False))
     shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]

@@ -155,11 +155,8 @@ def load_head(
 def locate(name: str | os.PathLike | None) -> str:
     """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`.
     FileNotFoundError if `name` is neither a path nor a name on the Hub, `owner/name`."""
-    name = str(FOLDER) if name is None else os.fspath(name)
-    if os.path.lexists(name) or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        return name
-    if name != NAME:
-        published = f"; convert a published model once: hf-elmo convert {name} elmo-{name}"
-        hint = "" if re.search(r"[/\\]", name) else published
-        raise FileNotFoundError(f"there is no folder {name!r}, and names on the Hub are owner/name{hint}")
-    return str(FOLDER)
+    name = str(FOLDER) if name is None or (name == NAME and not os.path.lexists(name)) else os.fspath(name)
+    if not os.path.lexists(name) and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        hint = f"convert a published model once: hf-elmo convert {name} elmo-{name}"
+        raise FileNotFoundError(f"there is no folder {name!r}, and names on the Hub are owner/name; {hint}")
+    return name

@@ -28,9 +28,8 @@ def convert(
         list[str],
         argument(
             "SOURCE",
-            "the name of a published model (original, seqvec, manylangs-ko, ...), unless a path has that name; or a "
-            "folder or archive; or the prefix of a TensorFlow checkpoint next to its options.json; or options.json and "
-            "weights.hdf5; after a path, also the file of the model's words [vocab*.txt in that folder]",
+            "a published model's name (original, seqvec, manylangs-ko, ...); a folder or archive; the prefix of a "
+            "TensorFlow checkpoint; or options.json and weights.hdf5; then also the file of the model's words",
         ),
     ],
     out: Annotated[str, argument("OUT", "a new folder")],

@@ -35,11 +35,6 @@ Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
 
 
-def probabilities(words: list[tuple[str, float]]) -> dict[str, float]:
-    """Of words with their log-probabilities."""
-    return {word: math.exp(value) for word, value in words}
-
-
 @contextmanager
 def resumable(folder: str) -> Iterator[None]:
     """Says that the same command resumes, if the block is stopped, or its machine has no more disk space or memory."""
@@ -159,7 +154,8 @@ def neighbors(
 
     options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
     options |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
-    found, lines = nearest_neighbors(model, sentence, word, corpus, **options), []
+    found = nearest_neighbors(model, sentence, word, corpus, **options)
+    lines = []
     for layer, places in found.items():
         name = layer if isinstance(layer, str) else f"layer {layer}"
         if not places:
@@ -184,11 +180,8 @@ def substitutes(
     from hf_elmo.analysis.scoring import substitutes as find_substitutes
 
     places = find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized)
-    found: list[dict] = [{"word": place.word, "substitutes": probabilities(place.candidates)} for place in places]
-    lines = (
-        "\t".join([one["word"], *(f"{other} {p:.3f}" for other, p in one["substitutes"].items())]) for one in found
-    )
-    show(found, "\n".join(lines), as_json)
+    cells = ([one.word, *(f"{other} {math.exp(value):.3f}" for other, value in one.candidates)] for one in places)
+    show(places, "\n".join(map("\t".join, cells)), as_json)
 
 
 @command(
@@ -210,8 +203,8 @@ def next_words(
     the end of a sentence."""
     from hf_elmo.analysis.scoring import next_words as expected_words
 
-    found = probabilities(expected_words(model, text, before=before, top=top, pretokenized=pretokenized))
-    show(found, "\n".join(f"{word}\t{p:.3f}" for word, p in found.items()), as_json)
+    found = expected_words(model, text, before=before, top=top, pretokenized=pretokenized)
+    show(found, "\n".join(f"{other}\t{math.exp(value):.3f}" for other, value in found), as_json)
 
 
 @command("explore a model on a web page", "explore", "explore --model my-elmo --corpus corpus.txt --port 7861")
@@ -245,8 +238,8 @@ def env(
 
     rows = describe_environment()
     loaded, _ = load_model(model, dtype=dtype, device=None)
-    kind, backends = str(loaded.dtype).removeprefix("torch."), describe(loaded)
-    rows["model"] = f"{model or 'the model that ships'}, {kind}, {loaded.device}"
+    rows["model"] = f"{model or 'the model that ships'}, {str(loaded.dtype).removeprefix('torch.')}, {loaded.device}"
+    backends = describe(loaded)
     width = max(map(len, rows))
     text = "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
     show({**rows, "backends": backends.splitlines()}, f"{text}\n\n{backends}", as_json)

@@ -68,7 +68,7 @@ WordSplitting = Literal["lm1b", "whitespace", "characters"]
 Pretokenized = Annotated[
     bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
 ]
-Json = Annotated[bool, flag("--json", "print one line of JSON")]
+Json = Annotated[bool, flag("--json", "print what the function of Python returns, as JSON")]
 Model = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]")]
 LanguageModel = Annotated[
     str | None, option("MODEL", "folder or Hub name of an ELMo with its softmax [the one that ships]")

@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -68,28 +69,25 @@ class Explorer:
         config = ElmoConfig.from_pretrained(locate(name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
         self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32", device=None)
-        self.reading: dict[str, Any] = {"tokenizer": tokenizer, "pretokenized": pretokenized}
+        self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}
+        self.split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
         self.has_softmax = language_model and tokenizer.vocabulary is not None
         self.corpus = corpus
         self.name = f"{NAME}, which ships with hf_elmo" if name is None else os.fspath(name)
         self.layers = config.num_hidden_layers
 
-    def words(self, text: str) -> list[str]:
-        """The words of a text. The views take a word, or its index among them."""
-        return self.reading["tokenizer"].split_into_words([text], self.reading["pretokenized"])[0]
-
-    def similarities(self, first: str, word: str | int, second: str, other: str | int) -> str:
+    def similarities(self, first: str, word: str, second: str, other: str) -> str:
         """A picture of the similarity, by layer, of a word of one sentence and a word of another sentence."""
         result = layer_similarities(self.model, (first, second), (word, other), **self.reading)
         return card(picture(plot_similarities, result))
 
-    def neighbors(self, sentence: str, word: str | int, corpus: str = "", top: int = 5) -> str:
+    def neighbors(self, sentence: str, word: str, corpus: str = "", top: int = 5) -> str:
         """A table of the nearest uses of a word in the corpus (the file, or `corpus`, one sentence per line)."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
         neighbors = nearest_neighbors(self.model, sentence, word, source, top=int(top), **self.reading)
         return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
 
-    def substitutes(self, sentence: str, word: str | int, top: int = 10) -> str:
+    def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
         """Three tables of the words that the language models expect in place of a word."""
         place, *_ = substitutes(self.model, sentence, word, top=int(top), **self.reading)
         names = "both directions", "forward (the words before)", "backward (the words after)"
@@ -100,10 +98,10 @@ class Explorer:
         """A picture of the word vectors of sentences (one per line) in the plane; for a word, also its similarities."""
         lines = [line for line in sentences.splitlines() if line.strip()]
         plane = picture(plot_word_plane, word_plane(self.model, lines, word or None, layer=layer, **self.reading))
-        if not word:
-            return card(plane)
-        result = layer_similarities(self.model, lines, word, **self.reading)
-        return card(plane + picture(plot_similarities, result, layer=layer))
+        if word:
+            result = layer_similarities(self.model, lines, word, **self.reading)
+            plane += picture(plot_similarities, result, layer=layer)
+        return card(plane)
 
 
 def card(content: str) -> str:
@@ -116,16 +114,13 @@ def _neighbors_of_layer(layer: int, places: list[Neighbor]) -> str:
     if layer == 0:
         words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
         return f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"
-    rows = []
+    rows = ""
     for one in places:
         before, after = map(escape, one.context())
-        rows.append(
-            f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td>'
-            f'<td class="word">{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
-        )
-    body = "".join(rows) or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
-    caption = f"<caption>layer {layer} (LSTM): the nearest uses of the word</caption>"
-    return f'<table class="uses">{caption}{body}</table>'
+        rows += f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td><td class="word">'
+        rows += f'{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
+    rows = rows or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
+    return f'<table class="uses"><caption>layer {layer} (LSTM): the nearest uses of the word</caption>{rows}</table>'
 
 
 def _candidates(name: str, candidates: Candidates) -> str:

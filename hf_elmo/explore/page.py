@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from typing import Any
 
@@ -15,20 +15,17 @@ with extra_needed("explore"):
 LONGEST = {1: 2_000, 4: 5_000, 6: 20_000}  # characters that a field of so many lines takes
 PRIVATE = {"api_visibility": "private"}
 ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal", **PRIVATE}
-RIVER = "They pulled the boat up on the bank of the river."
 EXAMPLES = {
-    "bank, two senses": (RIVER, "bank", "The bank lent him a thousand pounds.", "bank"),
-    "bank, one sense": (RIVER, "bank", "Trees grew along the bank of the stream.", "bank"),
+    "bank, two senses": ("We sat on the bank of the river.", "bank", "The bank lent him a thousand pounds.", "bank"),
+    "bank, one sense": ("He fished from the bank.", "bank", "Trees grew along the bank of the stream.", "bank"),
     "right": ("He raised his right hand.", "right", "I think that you are right.", "right"),
     "match": ("The match went out in the wind.", "match", "They won the match by two goals.", "match"),
 }
 CORPUS = """The children sat on the bank and watched the stream.
 They climbed up the steep bank of the river.
 The river rose over its bank in the night.
-Trees grew along the bank of the river.
 The bank failed and they lost their money.
 The bank refused to lend him money.
-The bank paid him five per cent.
 The central bank raised interest rates.
 """
 
@@ -36,30 +33,27 @@ The central bank raised interest rates.
 def make_page(explorer: Explorer) -> gr.Blocks:
     """The page of an [`Explorer`]: similarity, neighbors, plane, and substitutes if the checkpoint has its softmax."""
 
-    def of_example(number: int) -> list:
-        first, word, second, other = list(EXAMPLES.values())[number]
-        return [first, _choice(explorer, first, word), second, _choice(explorer, second, other)]
+    def of_example(name: str) -> list:
+        first, word, second, other = EXAMPLES[name]
+        return [first, _words(explorer, first, word), second, _words(explorer, second, other)]
 
     with gr.Blocks(title="ELMo", analytics_enabled=False) as page:
         gr.Markdown(f"# What ELMo makes of a word\nType, and click on the word you mean. The model: {explorer.name}.")
         with gr.Tab("Similarity"):
             gr.Markdown("How similar are a word of one sentence and one of another? Layer 0 knows the spelling only.")
             with gr.Row():
-                inputs = _sentence_and_word(explorer, "first sentence", *EXAMPLES["bank, two senses"][:2])
-                inputs += _sentence_and_word(explorer, "second sentence", *EXAMPLES["bank, two senses"][2:])
-            rows = [[sentences] for sentences in EXAMPLES.values()]
-            how = {"components": ["textbox"], "samples": rows, "sample_labels": list(EXAMPLES), "type": "index"}
-            examples = gr.Dataset(label="Examples", **how)
-            loaded = examples.click(of_example, examples, inputs, show_progress="hidden", **PRIVATE)
+                first, word, second, other = EXAMPLES["bank, two senses"]
+                inputs = _sentence_and_word(explorer, "first sentence", first, word)
+                inputs += _sentence_and_word(explorer, "second sentence", second, other)
+            examples = gr.Radio(list(EXAMPLES), label="examples")
+            loaded = examples.input(of_example, examples, inputs, show_progress="hidden", **PRIVATE)
             _view("Compare", explorer.similarities, inputs, "similarity", page.load, loaded.then)
         with gr.Tab("Neighbors") as tab:
-            gr.Markdown("Which uses of the word in a corpus are nearest? (Peters et al. 2018, Table 4)")
+            corpus = "a corpus" if explorer.corpus is None else os.fspath(explorer.corpus)
+            gr.Markdown(f"Which uses of the word in {corpus} are nearest? (Peters et al. 2018, Table 4)")
             inputs = _sentence_and_word(explorer, "sentence", "The bank lent him a thousand pounds.", "bank")
-            if explorer.corpus is None:
-                inputs.append(gr.Textbox(CORPUS, label="corpus, a sentence a line", lines=6, max_lines=12))
-            else:
-                gr.Markdown(f"The corpus is {os.fspath(explorer.corpus)}.")
-                inputs.append(gr.State(""))
+            typed = {"visible": explorer.corpus is None, "lines": 6, "max_lines": 12}
+            inputs.append(gr.Textbox(CORPUS, label="corpus, a sentence a line", **typed))
             inputs.append(gr.Slider(1, 20, 5, step=1, label="neighbors for each layer"))
             _view("Search", explorer.neighbors, inputs, "neighbors", tab.select)
         if explorer.has_softmax:
@@ -71,43 +65,33 @@ def make_page(explorer: Explorer) -> gr.Blocks:
         with gr.Tab("Plane") as tab:
             gr.Markdown("The uses of a word, or all words of some sentences, in the plane in which they differ most.")
             sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10)
-            word = _in_all(explorer, CORPUS, "bank")
-            sentences.change(lambda text, old: _in_all(explorer, text, old), [sentences, word], word, **PRIVATE)
+            words = partial(_words, explorer, no_word=("all words",))
+            word = words(CORPUS, "bank", label="uses of")
+            sentences.change(words, [sentences, word], word, show_progress="hidden", **PRIVATE)
             layers = [(f"layer {n} ({'LSTM' if n else 'characters'})", n) for n in range(explorer.layers + 1)]
             inputs = [sentences, word, gr.Radio(layers, value=explorer.layers, label="vectors of")]
             _view("Draw", explorer.plane, inputs, "plane", tab.select)
     return page
 
 
-def _choice(explorer: Explorer, sentence: str, word: str | int | None, label: str = "its word") -> gr.Radio:
-    """The words of a sentence to click on. The value is an index; `word` is the one that is chosen, or its index."""
-    words = explorer.words(sentence[: LONGEST[1]])
-    index = words.index(word) if word in words else word
-    chosen = index if isinstance(index, int) and index < len(words) else None
-    return gr.Radio(
-        [(word, index) for index, word in enumerate(words)], value=chosen, label=label, elem_classes="words"
-    )
-
-
-def _in_all(explorer: Explorer, text: str, word: str) -> gr.Radio:
-    """The words to click on that all lines of a text have."""
-    split = [explorer.words(line) for line in text[: LONGEST[4]].splitlines() if line.strip()] or [[]]
-    choices = {"all words": ""} | {own: own for own in split[0] if all(own in words for words in split)}
-    return gr.Radio(list(choices.items()), value=choices.get(word, ""), label="uses of")
+def _words(explorer: Explorer, text: str, word: str | None, no_word: tuple[str, ...] = (), **how: Any) -> gr.Radio:
+    """The words to click on that all lines of a text have, and `no_word`, whose value is empty."""
+    split = explorer.split([line for line in text[: LONGEST[4]].splitlines() if line.strip()]) or [[]]
+    choices = dict.fromkeys(no_word, "") | {own: own for own in split[0] if all(own in words for words in split)}
+    chosen = word if word in choices else next(iter(choices.values()), None)
+    return gr.Radio(list(choices.items()), value=chosen, elem_classes="words", **how)
 
 
 def _sentence_and_word(explorer: Explorer, label: str, sentence: str, word: str) -> list:
     with gr.Column(min_width=300):
-        field, choice = gr.Textbox(sentence, label=label, lines=1, max_lines=3), _choice(explorer, sentence, word)
-    field.change(
-        lambda text, index: _choice(explorer, text, index), [field, choice], choice, show_progress="hidden", **PRIVATE
-    )
+        field = gr.Textbox(sentence, label=label, lines=1, max_lines=3)
+        choice = _words(explorer, sentence, word, label="its word")
+    field.change(partial(_words, explorer), [field, choice], choice, show_progress="hidden", **PRIVATE)
     return [field, choice]
 
 
 def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events: Callable) -> None:
-    """A button that shows a view, or its error. Enter in a text field, a click on a word, and each of `events` show it,
-    too."""
+    """A button that shows a view, or its error, as Enter, a click on a word, and each of `events` do."""
 
     @wraps(view)
     def show(*arguments: Any) -> str:

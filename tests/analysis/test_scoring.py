@@ -77,7 +77,7 @@ def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_pat
         assert capsys.readouterr().out == "".join(f"{word}\t{math.exp(value):.3f}\n" for word, value in found)
         assert main(["next", text, "--model", str(folder), "--top=3", "--pretokenized", *option, "--json", "-q"]) == 0
         printed, errors = capsys.readouterr()
-        assert (json.loads(printed), errors) == ({word: math.exp(value) for word, value in found}, "")
+        assert (json.loads(printed), errors) == ([[word, value] for word, value in found], "")
 
 
 def test_a_word_that_is_not_in_the_sentence(model, tokenizer):
