@@ -1,0 +1,192 @@
+"""The scoreboard: each test on made data, and BLiMP and WiC beside other code, over transformers' Auto classes."""
+
+import gzip
+import json
+import tarfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
+
+import hf_elmo
+from tests.factories import save_checkpoint
+from tests.language_models import small_language_model, small_tokenizer
+
+pytest.importorskip("sklearn")
+
+from examples import data
+from examples.scoreboard.__main__ import TESTS, main
+from examples.scoreboard.sentences import advantages, misspelled
+from examples.scoreboard.words import wic
+
+PAIRS = [
+    ("the cat sat on the mat", "the cat sat on mat the"),
+    ("a dog", "dog a"),
+    ("yes", "rain fell all day"),
+    ("a", "a a"),
+]
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "rain", "fell", "all", "day", "nobody", "went", "out", "see"]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def sentence(number: int, *words: str) -> str:
+    """One of many sentences, with these words in it."""
+    chosen = np.random.default_rng(number).permutation(WORDS)[:5]
+    return " ".join([*chosen[:2], *words, *chosen[2:]])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of every test, of the layout of the folder `--data`, and a model."""
+    folder = tmp_path_factory.mktemp("scoreboard")
+    tokenizer = small_tokenizer(folder)
+    save_checkpoint(folder / "model", small_language_model(tokenizer), tokenizer)
+    terms = ["binding", "ellipsis"]
+    rows = [
+        {"linguistics_term": terms[n % 2], "sentence_good": a, "sentence_bad": b} for n, (a, b) in enumerate(PAIRS * 20)
+    ]
+    write(folder / "blimp/blimp.jsonl.gz", "\n".join(map(json.dumps, rows)) + "\n")
+    for part in ("train", "dev", "test"):
+        uses = [f"dog\tN\t2-2\t{sentence(n, 'dog')}\t{sentence(n + n % 2, 'dog')}" for n in range(40)]
+        write(folder / "wic" / part / f"{part}.data.txt", "\n".join(uses) + "\n")
+        write(folder / "wic" / part / f"{part}.gold.txt", "\n".join("TF"[n % 2] for n in range(40)) + "\n")
+    columns = "grouping\tindexes_target_token_tokenized\tindexes_target_sentence_tokenized\tcontext_tokenized"
+    words = [*(f"{word}_nn" for word in WORDS), "pick_vb"]
+    for number, word in enumerate(words):  # another form, which layer 0 sees, in the later period
+        forms = word[:-3], f"{word[:-3]}{'s' * number}"
+        uses = [f'{1 + n % 2}\t3\t1:7\t"Yes {sentence(n, forms[n % 2])} .' for n in range(8)]
+        write(folder / "dwug_en" / "data" / word / "uses.csv", "\n".join([columns, *uses]) + "\n")
+    change = ["lemma\tchange_graded", *(f"{word}\t{number / 20}" for number, word in enumerate(words))]
+    write(folder / "dwug_en/stats/opt/stats_groupings.csv", "\n".join(change) + "\n")
+    with tarfile.open(folder / "dwug_en/dwug_en.tar.xz", "w:xz") as archive:
+        archive.add(folder / "dwug_en/data", "dwug_en/data")
+        archive.add(folder / "dwug_en/stats", "dwug_en/stats")
+    labeled = [(n % 2, sentence(n, ("good", "bad")[n % 2])) for n in range(60)]
+    for name in ("rt-polarity", "custrev", "mpqa"):
+        write(folder / "senteval" / f"{name}.all.gz", "\n".join(f"{label} {text}" for label, text in labeled) + "\n")
+    for label, name in enumerate(("plot", "quote")):
+        write(
+            folder / "subjectivity" / f"{name}.tok.gt9.5000.gz",
+            "\n".join(text for own, text in labeled if own == label),
+        )
+    for part in ("train", "dev", "test"):
+        write(folder / "sst" / f"stsa.fine.{part}", "\n".join(f"{4 * label} {text}" for label, text in labeled) + "\n")
+        write(
+            folder / "trec" / f"{part}.txt", "\n".join(f"{('HUM:x', 'LOC:y')[label]} {text}" for label, text in labeled)
+        )
+    blocks = []
+    for _, text in labeled:
+        kinds = zip(text.split(), "DNDNDN", ("det", "nsubj:pass") * 3, strict=True)
+        rows = [f"{k}\t{word}\t_\t{tag}\t_\t_\t0\t{label}\t_\t_" for k, (word, tag, label) in enumerate(kinds, 1)]
+        blocks.append("\n".join(rows))
+    write(folder / "multilingual/en_pud-ud-test.conllu.gz", "\n\n".join(blocks) + "\n\n")
+    for word in ("line", "interest"):
+        head = f"<head><wf pos='NN'>{word}</wf></head> <wf pos='NN'>"
+        lines = [f'<instance senseid="{n % 2}"><context>\n{head}dog{n}</wf>\n</context>' for n in range(20)]
+        write(folder / "wsd/senseval" / f"{word}.pos.gz", "\n".join(lines))
+    return folder
+
+
+def test_every_test_has_figures_with_spreads(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "scores.json"
+    main([str(folder / "model"), "--data", str(folder), "--out", str(out)])
+    written = json.loads(out.read_text("utf-8"))
+    figures = {(one["test"], one["what"]): one for one in written["figures"]}
+    assert set(written["seconds"]) == set(TESTS)
+    assert all(np.isfinite([one["value"], one["spread"]]).all() for one in figures.values())
+    assert figures["SentEval", "MR, words"]["value"] == 100  # a word tells the class
+    assert figures["SentEval", "CR, ELMo"]["published"] == "85.1"
+    assert ("meaning change", "SemEval's (15), APD, layer 2") in figures
+    assert ("layers", "senses of interest, layer 2") in figures
+
+
+def test_a_model_without_softmax_has_all_but_blimp(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    elmo = AutoModel.from_pretrained(folder / "model")
+    elmo.config.vocab_size = None
+    main(
+        [
+            str(save_checkpoint(tmp_path / "elmo", elmo, tokenizer)),
+            "--data",
+            str(folder),
+            "--tests",
+            "blimp",
+            "wic",
+            "--quick",
+        ]
+    )
+    printed = capsys.readouterr()
+    assert "left out" in printed.err
+    assert printed.out.startswith("WiC ")
+
+
+def test_a_typo_changes_one_place_of_longer_words() -> None:
+    words = ["Nobody", "went", "out", ",", "to", "see", "it", "1234", "again"]
+    text = " ".join(words)
+    assert misspelled(text, 0) == text
+    words = zip(words, misspelled(text, 1).split(), strict=True)
+    changed = [(before, after) for before, after in words if before != after]
+    assert [before for before, _ in changed] == ["Nobody", "went", "again"]
+    assert all(abs(len(before) - len(after)) <= 1 for before, after in changed)
+
+
+def check_pairs(folder: Path, pairs: list[tuple[str, str]]) -> None:
+    """The sums of both directions, a sentence at a time by transformers' Auto classes and the vocabulary's file."""
+    model, tokenizer = hf_elmo.load_model(folder, language_model=True)
+    found = advantages((model, tokenizer), pairs)
+    model = AutoModelForPreTraining.from_pretrained(folder).eval()
+    known = (folder / "vocab.txt").read_text("utf-8").splitlines()
+    numbers = {word: number for number, word in enumerate(known)}
+    sums = []
+    for text in (text for pair in pairs for text in pair):
+        ids = torch.tensor([numbers.get(word, 2) for word in ["<S>", *tokenizer.tokenize(text), "</S>"]])
+        with torch.no_grad():
+            output = model(**tokenizer(text, return_tensors="pt"))
+        forward = output.forward_logits[0, :-1].double().log_softmax(1).gather(1, ids[1:, None]).sum()
+        backward = output.backward_logits[0, 1:].double().log_softmax(1).gather(1, ids[:-1, None]).sum()
+        sums.append([forward, backward])
+    expected = np.array(sums)[::2] - np.array(sums)[1::2]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    assert (np.abs(found) > 1e-3).any(axis=1).all()
+
+
+def check_wic(folder: Path, place: Path, every: int) -> None:
+    """Accuracies by layer, with transformers' Auto classes and a threshold that is looked for here."""
+    figures = list(wic(hf_elmo.load_model(folder), place, "dev", every))
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    parts = [data.wic(place)[part][::every] for part in ("train", "dev")]
+    cosines, gold = [], np.array([label for part in parts for _, label in part])
+    for pair, _ in (row for part in parts for row in part):
+        uses = []
+        for words, position in pair:
+            inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+            with torch.no_grad():
+                layers = torch.stack(model(**inputs, output_hidden_states=True).hidden_states)
+            uses.append(layers[:, 0, position + 1])
+        cosines.append(torch.cosine_similarity(*uses, dim=-1).numpy())
+    train = len(parts[0])
+    for figure, column in zip(figures, np.array(cosines).T, strict=False):
+        middles = [low / 2 + high / 2 for low, high in pairwise(sorted(set(column[:train])))]
+        best = max([*middles, -2], key=lambda one: ((column[:train] >= one) == gold[:train]).mean())
+        accuracy = 100 * ((column[train:] >= best) == gold[train:]).mean()
+        assert abs(figure.value - accuracy) <= figure.spread
+
+
+def test_blimp_and_wic_agree_with_the_auto_classes(folder: Path) -> None:
+    check_pairs(folder / "model", PAIRS)
+    check_wic(folder / "model", folder, 1)
+
+
+@pytest.mark.slow
+def test_real_data_agree_with_the_auto_classes(shared: Path) -> None:
+    ships = Path(hf_elmo.path())
+    pairs = [row for rows in data.blimp(shared / "data").values() for row in rows[::200]]
+    check_pairs(ships, [(row["sentence_good"], row["sentence_bad"]) for row in pairs])
+    check_wic(ships, shared / "data", 5)
