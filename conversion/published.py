@@ -17,9 +17,18 @@ ALLENNLP = (
     "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
 )
 ROSTLAB = tuple(f"{scheme}://rostlab.org/~deepppi/embedding_repo/embedding_models/" for scheme in ("https", "http"))
-NLPL = ("http://vectors.nlpl.eu/repository/11/",)
+NLPL = ("http://vectors.nlpl.eu/repository/11/",)  # ELMoForManyLangs
+NLPL_OWN = ("http://vectors.nlpl.eu/repository/20/",)
+CLARIN_SI = ("https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/",)
+TF_HUB = ("https://storage.googleapis.com/tfhub-modules/google/elmo/",)
 # How a file begins, by its ending, and how others do not: a network that asks for a login serves a page as every file.
-CONTENTS = {".json": rb'\s*\{(?s:.*)"lstm"', ".hdf5": rb"\x89HDF", ".zip": rb"PK", ".txt": rb"</?S>"}
+CONTENTS = {
+    ".json": rb'\s*\{(?s:.*)"lstm"',
+    ".hdf5": rb"\x89HDF",
+    ".zip": rb"PK",
+    ".gz": rb"\x1f\x8b",
+    ".txt": rb"</?S>",
+}
 OTHER_CONTENTS = rb"(?!\s*<[!?\w])(?s:.)"
 
 
@@ -31,6 +40,7 @@ class Published(NamedTuple):
     files: tuple[str, ...]
     hosts: tuple[str, ...] = ALLENNLP
     word_splitting: str = "lm1b"
+    page: str | None = None
     page_fields: Mapping[str, str] = {}
 
 
@@ -82,9 +92,51 @@ _LANGUAGES = (
 )
 for number, entry in enumerate(_LANGUAGES.split(", "), start=136):
     code, _, language = entry.partition(" ")
-    fields, about = {"code": code, "language": language, "number": str(number)}, f"{language}, ELMoForManyLangs"
+    fields = {"code": code, "language": language, "number": str(number)}
     PUBLISHED[f"manylangs-{code}"] = Published(
-        f"{about}, {NLPL[0]}{number}.zip", (f"{number}.zip",), NLPL, "whitespace", fields
+        f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip",
+        (f"{number}.zip",),
+        NLPL,
+        "whitespace",
+        "manylangs",
+        fields,
+    )
+
+# The code, the language and two examples of each model of EMBEDDIA.
+_EMBEDDIA = (
+    ("hr", "Croatian", "Dijete čita knjigu .", "Voda je hladna ."),
+    ("et", "Estonian", "Laps loeb raamatut .", "Vesi on külm ."),
+    ("fi", "Finnish", "Lapsi lukee kirjaa .", "Vesi on kylmää ."),
+    ("lv", "Latvian", "Bērns lasa grāmatu .", "Ūdens ir auksts ."),
+    ("lt", "Lithuanian", "Vaikas skaito knygą .", "Vanduo šaltas ."),
+    ("sl", "Slovenian", "Otrok bere knjigo .", "Voda je mrzla ."),
+    ("sv", "Swedish", "Barnet läser en bok .", "Vattnet är kallt ."),
+)
+for code, language, first, second in _EMBEDDIA:
+    fields = {"code": code, "language": language, "first": first, "second": second}
+    file = f"{language.lower()}-elmo.tar.gz"
+    PUBLISHED[f"embeddia-{code}"] = Published(
+        f"{language}, EMBEDDIA, {CLARIN_SI[0]}{file}", (file,), CLARIN_SI, "whitespace", "embeddia", fields
+    )
+
+# The number in NLPL's repository, the language's code and name, and two examples, of models trained with simple_elmo.
+_OSLO = (
+    ("193", "en", "English", "He sat on the river bank .", "The bank closes at four ."),
+    ("201", "de", "German", "Er saß auf der Bank am Fluss .", "Die Bank schließt um vier Uhr ."),
+    ("202", "sv", "Swedish", "Barnet läser en bok .", "Vattnet är kallt ."),
+    ("203", "la", "Latin", "Puer librum legit .", "Aqua frigida est ."),
+    ("209", "en", "English", "He sat on the river bank .", "The bank closes at four ."),
+)
+for number, code, language, first, second in _OSLO:
+    fields = {"number": number, "code": code, "language": language, "first": first, "second": second}
+    PUBLISHED[f"nlpl-{number}"] = Published(
+        f"{language}, NLPL, {NLPL_OWN[0]}{number}.zip", (f"{number}.zip",), NLPL_OWN, "whitespace", "nlpl", fields
+    )
+
+for number in ("1", "2", "3"):
+    fields = {"number": number, "first": "the cat is on the mat", "second": "dogs are in the fog"}
+    PUBLISHED[f"tfhub-{number}"] = Published(
+        f"English, TF-Hub's google/elmo/{number}", (f"{number}.tar.gz",), TF_HUB, "whitespace", "tfhub", fields
     )
 
 
@@ -95,8 +147,7 @@ def all_names() -> dict[str, str]:
 
 def page(name: str) -> ModelCard:
     """The page about a published model, for its model card."""
-    fields = PUBLISHED[name].page_fields
-    return published_card("manylangs" if fields else name, **fields)
+    return published_card(PUBLISHED[name].page or name, **PUBLISHED[name].page_fields)
 
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:

@@ -18,7 +18,7 @@ from .allennlp_files import write_files
 from .factories import TINY
 from .manylangs_files import make_settings, write_model
 
-LANGUAGE = {"portuguese": "pt", "seqvec": None}  # not English
+LANGUAGE = {"portuguese": "pt", "seqvec": None, "nlpl-201": "de", "nlpl-202": "sv", "nlpl-203": "la"}  # not English
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
 CONVERTED = {"parameters": 12345, "dtype": "bfloat16", "sources": [("weights.hdf5", "0" * 64)]}
@@ -43,7 +43,8 @@ def test_the_card_of_a_published_model(name: str) -> None:
     assert data["pipeline_tag"] in SUPPORTED_TASKS
     is_manylangs, is_of_2018 = name.startswith("manylangs"), name in ("small", "medium", "original")
     assert data["license"] == ("mit" if is_manylangs else "other" if is_of_2018 else "unknown")
-    assert data.get("language") == (name.removeprefix("manylangs-") if is_manylangs else LANGUAGE.get(name, "en"))
+    code = name.partition("-")[2] if name.startswith(("manylangs", "embeddia")) else LANGUAGE.get(name, "en")
+    assert data.get("language") == code
     assert f"SHA-256 `{'0' * 64}`" in card.text
     assert json.dumps(examples(name), ensure_ascii=False) in card.text
 

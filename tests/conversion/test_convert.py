@@ -104,7 +104,7 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
         main(["convert", "--list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(all_names())
-    assert len(lines) == 8 + 44
+    assert len(lines) == 8 + 44 + 7 + 5 + 3
     assert "manylangs-ko      Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip" in lines
     with pytest.raises(ValueError, match="no-such-model"):
         convert("out", model="no-such-model")
