@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -26,6 +26,7 @@ from .figures import Figure, Model, figure, over_folds
 LanguageModel = tuple[hf_elmo.ElmoForPreTraining, hf_elmo.ElmoTokenizer]
 TASKS = ("MR", "CR", "SUBJ", "MPQA", "TREC", "SST-2")
 SHARES = {"clean": 0.0, "a typo in a quarter of the longer words": 0.25, "in half": 0.5, "in each": 1.0}
+FOLDS = StratifiedKFold(5, shuffle=True, random_state=0)  # shuffled: neighboring lines are of one product or film
 LONGER = 4  # letters, from which a word may get a typo
 OTHERS = {
     "words": TfidfVectorizer(token_pattern=r"\S+", sublinear_tf=True),
@@ -85,9 +86,9 @@ def classifier(sparse: bool) -> GridSearchCV:
     """Logistic regression, whose regularization is chosen by the accuracy over five folds."""
     if sparse:  # the coordinate descent of liblinear, which has two classes, is ten times as fast here
         one = LogisticRegression(solver="liblinear", dual=True, random_state=0)
-        return GridSearchCV(OneVsRestClassifier(one), {"estimator__C": [1, 10, 100]}, cv=5)
+        return GridSearchCV(OneVsRestClassifier(one), {"estimator__C": [1, 10, 100]}, cv=FOLDS)
     dense = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
-    return GridSearchCV(dense, {"logisticregression__C": [1e-4, 1e-3, 1e-2]}, cv=5)
+    return GridSearchCV(dense, {"logisticregression__C": [1e-4, 1e-3, 1e-2]}, cv=FOLDS)
 
 
 def senteval(model: Model, folder: Path | None, part: str, every: int = 1) -> Iterator[Figure]:
