@@ -1,13 +1,11 @@
 """Draws the pictures of vectors into docs/_static: `python docs/draw.py [FOLDER]`. The other
-pictures there are written by hand.
+pictures there are written by hand, or by the code of a page.
 
 Each function of PICTURES returns a figure, 7 inches wide; NAME.svg is what NAME draws.
 """
 
-import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -108,16 +106,6 @@ def bank() -> Figure:
 
 
 PICTURES = (senses, state, bank)
-
-
-@picture
-def meaning_change() -> Figure:
-    """The picture that the guide's own code draws."""
-    page = (Path(__file__).parent / "guides" / "meaning_change.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    for code in re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE):
-        exec(code.replace('axes.figure.savefig("plane.svg")', ""), names)
-    return names["axes"].figure
 
 
 def main(folder: Path = Path(__file__).parent / "_static") -> None:
