@@ -17,8 +17,8 @@ import typer
 from . import convert, embed, pretrain  # noqa: F401, each registers its commands
 from .options import app
 
+COMMON = ("-q", "--quiet", "--traceback")  # options of `hf-elmo` itself
 # The messages of these errors are clear without the type; for all other errors the type is printed, too.
-COMMON = ("-q", "--quiet", "--traceback")
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 
