@@ -14,7 +14,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import Packing, State, align_left, count_labels, refuse_unknown, scatter
 from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, require
-from .pipeline_elmo import ElmoTokenClassificationPipeline
+from .pipeline_elmo import ElmoTokenClassificationPipeline  # imported here, so that its file travels with taggers
 
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
 # For each scheme, its prefixes, and those of them that only follow B or I of the same type.
