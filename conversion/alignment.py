@@ -40,6 +40,8 @@ def find_alignment(language: Language, target: Language, translations: Iterable[
                 vectors.setdefault(word, []).append(row)
         means.append({word: np.mean(rows, axis=0, dtype=np.float64) for word, rows in vectors.items()})
     pairs = [(means[0][a], means[1][b]) for a, b in translations if a in means[0] and b in means[1]]
+    if not pairs:
+        raise ValueError("translations has no pair of words that are in the texts: give more pairs, or more texts")
     return orthogonal_procrustes(*map(np.stack, zip(*pairs, strict=True)))[0].T
 
 

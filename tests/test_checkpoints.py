@@ -68,6 +68,8 @@ def test_what_is_no_whole_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFi
         hf_elmo.load_model(tmp_path, language_model=True)
     hf_elmo.load_model(tmp_path)
     assert "word_splitting" in caplog.text  # there is no tokenizer
+    with pytest.raises(FileNotFoundError, match=r"are owner/name$"):
+        hf_elmo.load_model("/missing/folder")
     with pytest.raises(FileNotFoundError, match="hf-elmo convert original elmo-original"):
         hf_elmo.load_model("original")
 

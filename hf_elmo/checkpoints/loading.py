@@ -157,6 +157,7 @@ def locate(name: str | os.PathLike | None) -> str:
     FileNotFoundError if `name` is neither a path nor a name on the Hub, `owner/name`."""
     name = str(FOLDER) if name is None or (name == NAME and not os.path.lexists(name)) else os.fspath(name)
     if not os.path.lexists(name) and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        hint = f"convert a published model once: hf-elmo convert {name} elmo-{name}"
-        raise FileNotFoundError(f"there is no folder {name!r}, and names on the Hub are owner/name; {hint}")
+        hint = f"; convert a published model once: hf-elmo convert {name} elmo-{name}"
+        hint = hint if re.fullmatch(r"[\w.-]+", name) else ""
+        raise FileNotFoundError(f"there is no folder {name!r}, and names on the Hub are owner/name{hint}")
     return name

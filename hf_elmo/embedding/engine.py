@@ -147,6 +147,8 @@ class CorpusEncoder:
             raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {last}")
         if pooling not in ("none", "mean", "max"):
             raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
+        if output_dtype not in ("float32", "float16"):  # an integer type would round the numbers
+            raise ValueError(f"output_dtype is {output_dtype!r}, but must be 'float32' or 'float16'")
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
         self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
         self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}

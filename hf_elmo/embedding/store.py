@@ -50,6 +50,9 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
     if output.suffix.lower() in HDF5:
         with extra_needed("convert"):
             import h5py  # noqa: F401, an error now instead of after the work
+        groups = {name[: slash.start()] for name in names for slash in re.finditer("/", name)}
+        if wrong := [name for name in names if name in groups or {"", "."}.intersection(name.split("/"))]:
+            raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} ('/' separates groups): use .npz or .parquet")
 
     if output.suffix.lower() == ".safetensors" and (names or not layout.pooled):
         end = 8 * words * math.prod(layout.shape(1))

@@ -59,7 +59,7 @@ def store_layers(
         ValueError: the biLM is not frozen, a row is padded, or a value does not fit into float16.
     """
     with extra_needed("train"):
-        from datasets import Array3D, DatasetDict, Sequence, Value
+        from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
 
     if isinstance(dataset, DatasetDict):
         return DatasetDict({k: store_layers(model, part, dtype, folder, batch_tokens) for k, part in dataset.items()})
@@ -71,6 +71,8 @@ def store_layers(
     features["bilm_layers"] = Array3D(shape, STORED_TYPES[dtype])
     features["length"] = Value("int64")
     features["special_tokens_mask"] = Sequence(Value("int8"))
+    if not len(dataset):  # `map` would return it as it is
+        return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")
     parts = VERSION, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
     fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))

@@ -29,6 +29,8 @@ def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
     texts = [list(rng.choice(WORDS, 7)) for _ in range(60)]
     translations = [(word, word) for word in WORDS[:50]] + [("missing", "missing")]
     matrix = find_alignment((folders[1], texts), (folders[0], texts), translations)
+    with pytest.raises(ValueError, match="pair"):
+        find_alignment((folders[1], texts), (folders[0], texts), translations[50:])
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(22), atol=1e-6)
     one, other = (torch.tensor(np.concatenate(embed(folder, [[word] for word in WORDS[50:]]))) for folder in folders)
     assert cosine_similarity(one, other).max() < 0.9

@@ -125,10 +125,13 @@ def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, endi
     close([found[name].reshape(array.shape) for name, array in zip(proteins, expected, strict=True)], expected)
 
 
-def test_two_sequences_of_one_name_are_refused_before_the_work(tmp_path, model, stop_after):
-    source, calls = write_lines(tmp_path / "in.fasta", [f">{name}\nMK" for name in "aba"]), stop_after(0)
+@pytest.mark.parametrize(
+    ("names", "ending"), [(["a", "b", "a"], ".npz"), (["a/b", "a"], ".hdf5"), (["."], ".h5"), (["a//b"], ".hdf5")]
+)
+def test_names_that_a_format_cannot_hold_are_refused_before_the_work(tmp_path, model, names, ending, stop_after):
+    source, calls = write_lines(tmp_path / "in.fasta", [f">{name}\nMK" for name in names]), stop_after(0)
     with pytest.raises(ValueError, match="name"):
-        embed(model, source, tmp_path / "out.npz")
+        embed(model, source, tmp_path / f"out{ending}")
     assert calls == []
 
 

@@ -46,6 +46,8 @@ def test_output_dtype_and_compute_dtype(model):
     assert (half[0].dtype, brain[0].dtype) == (np.float16, np.float32)
     assert model.dtype == torch.float32  # the caller's model stays as it was
     close(half, exact, 5e-3)
+    with pytest.raises(ValueError, match="output_dtype"):  # which would round the numbers to integers
+        embed(model, ROWS, output_dtype="int8")
     assert 0 < abs(brain[0] - exact[0]).max() < 0.2
 
 

@@ -139,6 +139,6 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
 
 def test_parts_of_a_data_set(tokenizer: ElmoTokenizer, head: str) -> None:
     rows = data(tokenizer, head)
-    parts = store_layers(make(head), datasets.DatasetDict(train=rows, test=rows.select([0, 2])))
-    assert [parts[name].num_rows for name in ("train", "test")] == [len(rows), 2]
-    assert (parts["test"].features, parts["test"].format) == (parts["train"].features, parts["train"].format)
+    parts = store_layers(make(head), datasets.DatasetDict(train=rows, dev=rows.select([]), test=rows.select([0, 2])))
+    assert [parts[name].num_rows for name in ("train", "dev", "test")] == [len(rows), 0, 2]
+    assert (parts["dev"].features, parts["dev"].format) == (parts["train"].features, parts["train"].format)
