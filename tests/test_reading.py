@@ -160,6 +160,7 @@ FILES = {
     "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),
     "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
     "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
+    "list of records.txt": ('[{"text": "a"}]\n', {}, "line 1.*input_format='jsonl'"),
     "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
     "quotes.tsv": ('text\n"open\n\nshut"\n', {}, ['"open', "", 'shut"']),
     "quotes.csv": ('a,text\n1,"two\nlines, ""x"""\n\n2,007\n', {}, ['two\nlines, "x"', "007"]),
@@ -184,6 +185,8 @@ FILES = {
     "conll without its ending.data": (CONLLU, {"input_format": "conll"}, SPANISH),
     "a.v4_gold_conll": (CONLL2012, {}, [["He", "ran"]]),
     "comments.iob2": ("# id 1\ta=b\nHe _ O\n#a note\n\n# id 2\ta=b\n\n# _ O\n1 _ O\n", {}, [["He"], ["#", "1"]]),
+    "comments beside tabs.conll": ("# b\nHe\tO\n# c\n#\tO\n\n# d\n\n# e\nran\tO\n", {}, [["He", "#"], ["ran"]]),
+    "sharps.conll": ("# # I-NP\n3 CD I-NP\n", {}, [["#", "3"]]),
     "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
     "one column.conll": ("He\n#\n\n7\n", {}, [["He", "#"], ["7"]]),
     "hebrew.bmes": ("a S-x\nb\xa0c O\r\n\r\nd O\n", {}, [["a", "b\xa0c"], ["d"]]),
@@ -229,7 +232,7 @@ def counted_words(name: str) -> int:
     if name.endswith(".jsonl"):
         return len(re.findall(r'"[^":]*"(?!:)', text))
     if rows and isinstance(rows[0], list):
-        no_word = r"\s*$|# (?!_)|#a |#begin|#end|TOKEN|\d+[-.]\d"
+        no_word = r"\s*$|# (?![_#])|#a |#begin|#end|TOKEN|\d+[-.]\d"
         return sum(not re.match(no_word, line) for line in text.split("\n"))
     return len(text.split())
 

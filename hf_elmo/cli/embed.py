@@ -211,6 +211,9 @@ def next_words(
 def explore(
     model: Model = None,
     corpus: Annotated[str | None, option("FILE", "text to search for neighbors [sentences typed on the page]")] = None,
+    input_format: InputFormat = None,
+    text_column: TextColumn = None,
+    encoding: Encoding = "utf-8",
     pretokenized: Pretokenized = False,
     host: Annotated[str, option("ADDRESS", "address to listen on; 127.0.0.1: this machine only")] = "127.0.0.1",
     port: Annotated[int | None, option("N", "port [7860, or the next free one]", min=0)] = None,
@@ -221,7 +224,8 @@ def explore(
     plane."""
     from hf_elmo.explore.page import explore as serve
 
-    serve(model, corpus, pretokenized, host, port, browser)
+    options = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
+    serve(model, corpus, pretokenized, host, port, browser, **options)
 
 
 @command("print what a bug report needs", "env", "env --model my-elmo --dtype bfloat16")

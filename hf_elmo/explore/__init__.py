@@ -61,10 +61,15 @@ class Explorer:
         name: folder or Hub name of an ELMo; by default the model that ships with hf_elmo.
         corpus: a file to search for neighbors, read as by [`hf_elmo.embed`]; by default the text that is typed.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
+        options: how the corpus is read: `input_format`, `text_column` and `encoding` of [`hf_elmo.embed`].
     """
 
     def __init__(
-        self, name: str | os.PathLike | None = None, corpus: str | os.PathLike | None = None, pretokenized: bool = False
+        self,
+        name: str | os.PathLike | None = None,
+        corpus: str | os.PathLike | None = None,
+        pretokenized: bool = False,
+        **options: Any,
     ) -> None:
         config = ElmoConfig.from_pretrained(locate(name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
@@ -73,6 +78,7 @@ class Explorer:
         self.split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
         self.has_softmax = language_model and tokenizer.vocabulary is not None
         self.corpus = corpus
+        self.options = options
         self.name = f"{NAME}, which ships with hf_elmo" if name is None else os.fspath(name)
         self.layers = config.num_hidden_layers
 
@@ -84,7 +90,8 @@ class Explorer:
     def neighbors(self, sentence: str, word: str, corpus: str = "", top: int = 5) -> str:
         """A table of the nearest uses of a word in the corpus (the file, or `corpus`, one sentence per line)."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
-        neighbors = nearest_neighbors(self.model, sentence, word, source, top=int(top), **self.reading)
+        options = {**self.reading, **self.options}
+        neighbors = nearest_neighbors(self.model, sentence, word, source, top=int(top), **options)
         return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
 
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:

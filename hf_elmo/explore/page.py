@@ -127,9 +127,10 @@ def explore(
     host: str = "127.0.0.1",
     port: int | None = None,
     browser: bool = False,
+    **options: Any,
 ) -> None:
     """Serves the page until Ctrl-C; the arguments are those of `hf-elmo explore`."""
-    page = make_page(Explorer(name, corpus, pretokenized))
+    page = make_page(Explorer(name, corpus, pretokenized, **options))
     settings = {"server_name": host, "server_port": port, "inbrowser": browser, "share": False, "ssr_mode": False}
     _, url, _ = page.launch(**settings, quiet=True, prevent_thread_lock=True, **launch_settings())
     print(f"{url}: Ctrl-C ends it", flush=True)

@@ -20,11 +20,17 @@ HEADER = re.compile(rf"(id )?(token|word|form)s?( ({COLUMN}))+", re.IGNORECASE)
 
 def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[tuple[str, list[str]]]:
     """The place of each line of a file in CoNLL's format, for error messages, and its columns; a blank line has none.
-    Tabs separate the columns of a line that has tabs, otherwise spaces do. (A no-break space is a part of a word.)"""
-    for number, line in enumerate(read_lines(path, encoding), start=1):
-        line = line.rstrip("\n")
-        columns = line.split("\t") if "\t" in line else filter(None, line.split(" "))
-        yield f"{path}, line {number}", [column.strip(" ") for column in columns] if line.strip(" \t") else []
+    Tabs separate the columns of a line that has tabs, otherwise spaces do. In a file with tabs, a line that begins with
+    "#" and has none is a comment, of one column. (A no-break space is a part of a word.)"""
+    has_tabs = False
+    lines = enumerate(read_lines(path, encoding), start=1)
+    for is_blank, group in groupby(lines, lambda line: not line[1].strip(" \t\n")):
+        sentence = list(group)
+        has_tabs = has_tabs or (not is_blank and any("\t" in line and line[0] != "#" for _, line in sentence))
+        for number, line in sentence:
+            by_tabs = "\t" in line or (has_tabs and line.startswith("#"))
+            columns = line.rstrip("\n").split("\t") if by_tabs else filter(None, line.rstrip("\n").split(" "))
+            yield f"{path}, line {number}", [] if is_blank else [column.strip(" ") for column in columns]
 
 
 def read_sentences(

@@ -65,7 +65,8 @@ def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> No
     for place in expected[0]:
         assert f"{place.similarity:.2f}" in found
     assert "no other sentence" in explorer.neighbors("the old bank", "bank", "nothing\n")
-    file = Explorer(folder, write_lines(tmp_path / "corpus.txt", ["a", "On the Bank of it"]))
+    corpus = write_lines(tmp_path / "corpus.csv", ["id,body", "1,a", "2,On the Bank of it"])
+    file = Explorer(folder, corpus, text_column="body")
     for row in cells(file.neighbors("the old bank", "bank")):
         assert row[1:] == ["On the", "Bank", "of it", "line 2"]
 
