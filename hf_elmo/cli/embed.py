@@ -73,7 +73,6 @@ def embed(
     pretokenized: Pretokenized = False,
     overwrite: Overwrite = False,
     restart: Restart = False,
-    ignore_disk_space: Annotated[bool, flag("--ignore-disk-space", "start even if the disk is too full")] = False,
 ) -> None:
     """Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again.
     INPUT has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .parquet, .fasta, or CoNLL (also .gz).

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import errno
-import math
 import os
-import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +21,7 @@ from ..tokenization_elmo import ElmoTokenizer
 from ..utils.jobs import Job, progress_bar, require_positive, run
 from ..utils.spelling import require_tokenizer
 from .engine import CorpusEncoder, EmbeddedRows
-from .store import HDF5, INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
-
-FIRST_WORDS = 1 << 12  # from the first rows with this many words, the number of words of the input is estimated
-SMALL_RUN = 1e7  # bytes of vectors up to which nothing is said about them
+from .store import HDF5, INDEXED_ROWS, require_writable, write_vectors
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,6 @@ def embed(
     restart: bool = False,
     progress: bool | Literal["lines"] | None = None,
     workers: int = 1,
-    ignore_disk_space: bool = False,
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of sentences.
 
@@ -117,12 +109,10 @@ def embed(
         overwrite: replace `output` if it exists.
         restart: discard what an interrupted run of the same `output` left, instead of resuming it.
         progress: show a progress bar; by default on a terminal only. `"lines"` prints a line every half a minute where
-            there is no terminal. Where progress is shown, a run with `output` says before it starts how many rows and
-            words there are, and about how much disk space they take.
+            there is no terminal.
         workers: with `output`, the number of processes on this machine. They share the weights, divide PyTorch's
             threads, and each embeds a shard at a time, with the same result; on GPUs, each takes one of them in turn.
             If one is killed, the run ends. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
-        ignore_disk_space: start even if the disk has not enough space for `output` and `OUTPUT.parts`.
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
@@ -134,7 +124,7 @@ def embed(
             a format in which a sequence cannot be named; a number is too large for an `output_dtype` of float16; the
             interrupted run had other settings. (Vectors that are not finite, such as those of a diverged model, give
             one warning.)
-        OSError: the disk is full, or would be.
+        OSError: the disk is full.
         ImportError: `output` is HDF5, and h5py is not installed.
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
@@ -152,13 +142,14 @@ def embed(
         texts = list(rows)
         with progress_bar(len(texts), progress, "embedding") as bar:
             return encoder.embed(texts, advance=bar.update).result()
-    survey = Survey(rows)  # a malformed row raises here, before the work
-    require_writable(output, encoder.layout, survey.names, survey.rows, survey.words)
+    total = 0
+    names = []
+    for total, row in enumerate(rows, start=1):  # noqa: B007, a malformed row raises here, before the work
+        if isinstance(row, NamedRow):
+            names.append(row.name)
+    require_writable(output, encoder.layout, names, total)
     job = _Embedding(encoder, output)
-    with progress_bar(survey.rows, progress, "embedding") as bar:
-        text = size_of_run(encoder, survey, output, ignore_disk_space)
-        if not bar.disable:
-            bar.write(text, file=sys.stderr)
+    with progress_bar(total, progress, "embedding") as bar:
         count = run(job, rows, output, bar, overwrite=overwrite, restart=restart, workers=workers)
     return EmbeddedCorpus(output, count, job.words, encoder.layout.size)
 
@@ -195,45 +186,6 @@ class _Embedding(Job):
         write_vectors(draft, shards, self.encoder.layout, rows, self.about, index)
 
 
-def size_of_run(encoder: CorpusEncoder, survey: Survey, output: Path, ignore_disk_space: bool) -> str:
-    """A sentence on a run: its rows and words (estimated from the first rows), and the size of its output. OSError if
-    the disk has not enough space for it."""
-    first_rows = encoder.tokenizer.split_into_words(survey.first_rows, encoder.options["pretokenized"])
-    words = round(survey.words * sum(map(len, first_rows)) / max(1, survey.words_of_first))
-    layout, text = encoder.layout, f"{survey.rows:,} rows, about {words:,} words"
-    number_bytes = np.dtype(layout.dtype).itemsize
-    parts = number_bytes * math.prod(layout.shape(1)) * (survey.rows if layout.pooled else words)
-    size = parts * NUMBER_BYTES.get(output.suffix.lower(), number_bytes) / number_bytes
-    if parts <= SMALL_RUN:
-        return text
-    folder = output.with_name(f"{output.name}.parts")
-    stored = sum(file.stat().st_size for file in folder.glob("*.arrow"))
-    (own, free), (other, free_for_parts) = map(_disk, (output, folder))
-    free_for_parts += stored
-    enough = size + parts <= free_for_parts if own == other else size <= free and parts <= free_for_parts
-    available = _in_words(free_for_parts) if own == other else f"{_in_words(free)} and {_in_words(free_for_parts)}"
-    if not ignore_disk_space and not enough:
-        needed = f"{_in_words(size)} for {output.name} and until the end {_in_words(parts)} for {folder.name}"
-        message = f"{needed} are needed, but {available} are free; ignore_disk_space=True starts anyway"
-        raise OSError(errno.ENOSPC, message, str(output))
-    text += f": {output.name} will take about {_in_words(size)}, and {folder.name} {_in_words(parts)} until the end "
-    text += f"({available} are free)"
-    if size > 1e9 and not layout.pooled:
-        text += f". Pooled, the output takes {_in_words(size * survey.rows / words)}; float16 halves it"
-    return text
-
-
-def _disk(path: Path) -> tuple[int, int]:
-    """The number of the disk of a file that does not need to exist, and the bytes that are free there."""
-    real = Path(os.path.realpath(path))
-    folder = next(parent for parent in (real, *real.parents) if parent.exists())
-    return folder.stat().st_dev, shutil.disk_usage(folder).free
-
-
-def _in_words(size: float) -> str:
-    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
-
-
 def prepare(
     model: Any, tokenizer: ElmoTokenizer | None, dtype: str | torch.dtype | None, device: str | torch.device | None
 ) -> tuple[ElmoModel, ElmoTokenizer]:
@@ -249,21 +201,3 @@ def prepare(
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer
-
-
-class Survey:
-    """The number of rows, that of their words (at whitespace), the first rows and their words, and the rows' names."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = self.words = self.words_of_first = 0
-        self.first_rows: list[Row] = []
-        self.names: list[str] = []
-        for row in rows:
-            is_first = self.words < FIRST_WORDS
-            self.rows += 1
-            self.words += len(row.split() if isinstance(row, str) else row)
-            if is_first:
-                self.first_rows.append(row)
-                self.words_of_first = self.words
-            if isinstance(row, NamedRow):
-                self.names.append(row.name)

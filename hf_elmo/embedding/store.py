@@ -33,15 +33,13 @@ Tables = Iterator[pyarrow.Table]
 StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
 HDF5 = (".hdf5", ".h5")
 FORMATS = (".safetensors", ".npz", *HDF5, ".parquet", ".txt", ".txt.gz")
-NUMBER_BYTES = {".txt": 12, ".gz": 5.5}  # that a number takes in text
 INDEXED_ROWS = 1_000_000  # HDF5 holds `sentence_to_index` up to this many rows, because it is made in memory
 HEADER_BYTES = 100_000_000  # the most that safetensors reads of the names, shapes and places of arrays
 TEXT_NUMBERS = 1 << 22  # numbers that are text in memory together: an array of text has at most 2 GB
 
 
-def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int, words: int) -> None:
-    """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names, and
-    `words` is about their number of words."""
+def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int) -> None:
+    """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
     if not output.name.lower().endswith(FORMATS):
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     for name, rows_of_name in Counter(names).most_common(1):
@@ -55,7 +53,7 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
             raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} ('/' separates groups): use .npz or .parquet")
 
     if output.suffix.lower() == ".safetensors" and (names or not layout.pooled):
-        end = 8 * words * math.prod(layout.shape(1))
+        end = 16 * rows * math.prod(layout.shape(1))  # as of rows of four words
         entry = json.dumps({"dtype": "F32", "shape": layout.shape(1000), "data_offsets": [end, end]})
         header = rows * len(entry) + (sum(len(name.encode()) for name in names) or rows * len(str(rows)))
         if header > HEADER_BYTES:
