@@ -160,6 +160,7 @@ FILES = {
     "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),
     "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
     "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
+    "pretty records.txt": ('[\n  {"text": "a"}\n]\n', {}, "line 1.*input_format='jsonl'"),
     "list of records.txt": ('[{"text": "a"}]\n', {}, "line 1.*input_format='jsonl'"),
     "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
     "quotes.tsv": ('text\n"open\n\nshut"\n', {}, ['"open', "", 'shut"']),
