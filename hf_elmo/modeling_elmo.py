@@ -68,15 +68,15 @@ def padding_mask(attention_mask: Tensor | None, input_ids: Tensor | None, vector
 
 
 def sentence_boundaries(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None) -> Tensor:
-    """The positions of `<S>` and `</S>`, `[batch, positions]`, bool: those that `special_tokens_mask` marks, else those
-    with their `input_ids`; else the first and the last token of each row in `mask`."""
+    """The positions of `<S>` and `</S>`, `[batch, positions]`, bool: those that `special_tokens_mask` marks (padding is
+    marked, too), else those with their `input_ids`; else the first and the last token of each row in `mask`."""
     if special_tokens_mask is not None:
         return special_tokens_mask.bool()
     if input_ids is not None:
-        character = input_ids[:, :, 1]
+        character = input_ids[:, :, 1]  # the only one, between the markers of a word's begin and end
         return (character == SENTENCE_BEGIN_ID) | (character == SENTENCE_END_ID)
     position = mask.cumsum(1)
-    return (position == 1) | (position == position[:, -1:])
+    return mask & ((position == 1) | (position == position[:, -1:]))
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -454,7 +454,9 @@ class ElmoLayer(GradientCheckpointingLayer):
         x = self.dropout(x)
         outputs, state = self.lstm(x, (hidden, cell), batch_sizes, directions)
         # The skip connection changes the output, which the next layer reads, but not the recurrent state.
-        return outputs + x if self.has_skip_connection else outputs, *state
+        if self.has_skip_connection:
+            outputs = outputs + x
+        return outputs, *state
 
 
 class ElmoBiLM(nn.Module):

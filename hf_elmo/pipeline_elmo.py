@@ -24,7 +24,7 @@ def continues_span(before: str, tag: str) -> bool:
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     """transformers' pipeline for [`ElmoForTokenClassification`]: `pipeline("token-classification", model=folder,
     pipeline_class=ElmoTokenClassificationPipeline)`, or, where hf_elmo is not installed, `trust_remote_code=True`. Of a
-    model object it is the pipeline by itself."""
+    model object it is the pipeline by itself: the end of this file puts that choice into transformers' table."""
 
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
@@ -57,18 +57,18 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         """A dictionary for each word: its place in the text, and `scores` with the probability of its tag, and -1
         for the other labels."""
         entities = []
+        tags = special_tokens_mask  # what `_forward` has put there
         of_words = iter([word_id for word_id in word_ids or () if word_id is not None])
-        for index in np.flatnonzero(special_tokens_mask != IGNORE_INDEX).tolist():
+        for index in np.flatnonzero(tags != IGNORE_INDEX).tolist():
             start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
             if start is not None and word_to_chars_map is not None:
                 word_start = word_to_chars_map[next(of_words)][0]
                 start = start + word_start
                 end = end + word_start
             word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
-            tag = special_tokens_mask[index]
-            of_tag = np.where(np.arange(scores.shape[1]) == tag, scores[index], -1)
-            entity = {"word": word, "scores": of_tag, "start": start, "end": end}
-            entities.append({**entity, "index": index, "is_subword": False})
+            of_tag = np.where(np.arange(scores.shape[1]) == tags[index], scores[index], -1)
+            place = {"start": start, "end": end, "index": index}
+            entities.append({"word": word, "scores": of_tag, **place, "is_subword": False})
         return entities
 
     def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:

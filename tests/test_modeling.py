@@ -121,6 +121,11 @@ def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs
     torch.testing.assert_close(run(model, {"input_ids": inputs["input_ids"]}), expected, atol=0, rtol=0)
 
 
+def test_the_last_boundary_without_ids_is_a_token() -> None:
+    mask = torch.tensor([[True, True, True, False, False]])
+    assert sentence_boundaries(mask, None, None).tolist() == [[True, False, True, False, False]]
+
+
 STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
 VECTORS = torch.zeros(4, 21, 11)
 WRONG_INPUTS = {

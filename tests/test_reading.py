@@ -123,6 +123,7 @@ def test_rows_in_memory_are_those_of_a_file(tmp_path):
     for inputs in (column, column.to_numpy(), pyarrow.chunked_array([column]), map(str, column), dictionaries):
         rows = Rows(inputs)
         assert list(rows) == list(rows) == ROWS[::-1]
+        assert list(zip(rows, rows, strict=True)) == list(zip(ROWS[::-1], ROWS[::-1], strict=True))
     dataset = Dataset.from_list(dictionaries)
     assert list(Rows(dataset)) == list(Rows(dataset.to_iterable_dataset(), text_column="text")) == ROWS[::-1]
     write_lines(tmp_path / "more" / "b.txt", ["b"])

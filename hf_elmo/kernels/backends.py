@@ -26,16 +26,22 @@ INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 
 
 class Backend(NamedTuple):
-    """One way to compute an operation. The functions take the operation's arguments, plain tensors on the CPU."""
+    """One way to compute an operation.
+
+    Both functions take the operation's arguments: plain tensors on the CPU (`tensors.why_not_plain`), outside of
+    autocast, whose shapes agree. `run` computes what plain PyTorch would return, up to rounding in the type of the
+    weights, and in `WITH_GRADIENTS` so that each tensor that requires a gradient gets one. It may neither decline nor
+    write to its arguments.
+    """
 
     name: str  # in `HF_ELMO_KERNELS` and in [`use`]
     why_not: Callable[..., str | None]  # `None` if `run` supports the arguments and is expected to be the fastest way
-    run: Callable[..., Any]  # returns what plain PyTorch would return
+    run: Callable[..., Any]
 
 
-# "lstm": the directions of one LSTM layer over packed words, as in `modeling_elmo.bilstm_layer`.
-# "word-vectors": the vectors of words, as in `modeling_elmo.ElmoCharacterEncoder.forward`.
-# "character-maxima": the maxima of the character convolutions.
+# "lstm" (an `LstmCall`): the directions of one LSTM layer over packed words, as in `modeling_elmo.bilstm_layer`.
+# "word-vectors" (`CharacterWeights`, ids): the vectors of words, as in `modeling_elmo.ElmoCharacterEncoder.forward`.
+# "character-maxima" (the same): the maxima of the character convolutions, as in its `_convolve`.
 WITHOUT_GRADIENTS: dict[str, tuple[Backend, ...]] = {
     "lstm": (
         Backend("fused", lstm_c.why_not_fused, lstm_c.run_fused),

@@ -38,11 +38,12 @@ def read_sentences(
 ) -> Iterator[list[list[str]]]:
     """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
     words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
-    size = 0  # the number of columns
+    size = 0  # the number of columns of most words, here or in the last sentence that has words
     for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]):
         lines = [(where, columns) for where, columns in group if columns and not NO_WORD.match(" ".join(columns))]
         if size == 0 and lines and HEADER.fullmatch(" ".join(lines[0][1])):
             del lines[0]
+        # A line that begins with "#" is a comment or a word: "own" are those that are words in any case.
         if not (lines := [line for line in lines if not line[1][0].startswith("# ")]):
             continue
         own = [columns for _, columns in lines if not columns[0].startswith("#")]

@@ -174,10 +174,13 @@ class Rows:
                 pickle.dump(row, file)
             self._copies[name] = file
         file = self._copies[name]
-        file.seek(0)
+        place = 0  # of this iterator: others may read the file between two of its rows
         with suppress(EOFError):
             while True:
-                yield pickle.load(file)
+                file.seek(place)
+                row = pickle.load(file)
+                place = file.tell()
+                yield row
 
     def _lines(self, file: str, newline: str | None = None) -> Iterator[str]:
         """The lines of a file; ValueError if the first one is that of another format than the ending says."""

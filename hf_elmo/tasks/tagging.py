@@ -31,9 +31,10 @@ Span = tuple[int, int]  # the first word, and the word after the last one
 def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> Dataset:
     """The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
-    Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; CoNLL-U's ranges
-    and empty nodes (`3-4`, `8.1`), in a file whose first column numbers the words; and comments: lines of CoNLL-U such
-    as `# newdoc`, and other lines that begin with `#`, unless they have all columns and `#...` is in the word's column.
+    Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; a first line with
+    the names of the columns; CoNLL-U's ranges and empty nodes (`3-4`, `8.1`), in a file whose first column numbers the
+    words; and comments: lines of CoNLL-U such as `# newdoc`, and other lines that begin with `#`, unless they have all
+    columns (in a file with tabs, with tabs between them) and `#...` is in the word's column.
 
     Args:
         path, encoding: the path of the file, whose ending names the compression, and the encoding.
@@ -45,7 +46,8 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
         a data set with the columns `words` and `tags`, lists of strings.
 
     Raises:
-        ValueError: a line lacks the word's or the tag's column, or, with a negative `tag`, any of the first line's.
+        ValueError: a line has another number of columns than most of its sentence, or an empty word or tag; the columns
+            `word` or `tag` do not exist.
     """
     with extra_needed("train"):
         from datasets import Dataset
