@@ -12,6 +12,7 @@ from torch.nn.utils import prune
 from transformers import PreTrainedModel
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.modeling_elmo import sentence_boundaries
 from tests import heads
 from tests.factories import TINY
 from tests.heads import MODELS, NO_DROPOUT, batch_of, make, tensors_of, without_labels
