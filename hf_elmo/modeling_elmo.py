@@ -153,6 +153,7 @@ class Packing:
         parts = rows, row, step, first[lengths[row] - 1 - step] + row
         rows, row, step, reverse = torch.cat(parts).to(mask.device).split([len(part) for part in parts])
         # [rows, positions]: the indices of each row's tokens in the flattened batch, then the indices of padding.
+        # Several texts of a row have the same positions of the batch, hence the remainder.
         left_aligned = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
         indices = left_aligned[row, step] % math.prod(shape)
         return cls(indices, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
