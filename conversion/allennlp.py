@@ -109,8 +109,7 @@ def read_sizes(table: Iterable[Entry], datasets: Mapping[str, np.ndarray]) -> di
 
 def swap_gates(gates: np.ndarray) -> np.ndarray:
     """TensorFlow's i, j, f, o along the first axis <-> torch's i, f, g, o (g is j)."""
-    first, second, third, fourth = np.split(gates, 4)
-    return np.concatenate([first, third, second, fourth])
+    return np.concatenate([np.split(gates, 4)[gate] for gate in (0, 2, 1, 3)])
 
 
 def read_lstm_kernel(kernel: np.ndarray) -> Arrays:

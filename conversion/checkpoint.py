@@ -27,30 +27,21 @@ SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
 
 @dataclass
 class Source:
-    """A model read from the files of another format.
+    """A model read from the files of another format."""
 
-    Attributes:
-        format: the name of the format, for the model card and the record.
-        config: the architecture.
-        arrays: float32 arrays by the state-dict keys of an `ElmoModel`. The scalar mix may be absent; with
-            `lm_head.weight` and `lm_head.bias` the model is an `ElmoForPreTraining`.
-        files: the files that were read.
-        word_splitting: how the tokenizer splits text by default.
-        characters: the characters and words of a model that reads Unicode characters; `None` for bytes.
-        vocabulary: a file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has
-            no softmax and no embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
-        scalar_mixes: the names of the scalar mixes in the source.
-        left_behind: names and shapes of tensors of the source that project ELMo's vectors and are not converted.
-    """
-
-    format: str
+    format: str  # its name, for the model card and the record
     config: ElmoConfig
+    # Float32 arrays by the state-dict keys of an `ElmoModel`. The scalar mix may be absent; with `lm_head.weight` and
+    # `lm_head.bias` the model is an `ElmoForPreTraining`.
     arrays: dict[str, np.ndarray]
-    files: list[Path]
+    files: list[Path]  # those that were read
     word_splitting: str = "whitespace"
-    characters: CharacterVocabulary | None = None
+    characters: CharacterVocabulary | None = None  # of a model that reads Unicode characters, with its words
+    # A file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has neither, the
+    # file is copied into the checkpoint as `softmax_vocab.txt`.
     vocabulary: Path | None = None
-    scalar_mixes: list[str] = field(default_factory=list)
+    scalar_mixes: list[str] = field(default_factory=list)  # their names in the source
+    # Names and shapes of tensors of the source that project ELMo's vectors and are not converted.
     left_behind: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -85,11 +76,13 @@ def write_checkpoint(
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
     has_words = embeds_words or isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_words else {}
-    length = source.config.max_word_length
-    tokenizer = ElmoTokenizer(splitting, max_word_length=length, embeds_words=embeds_words, **files)
+    tokenizer = ElmoTokenizer(splitting, source.config.max_word_length, embeds_words=embeds_words, **files)
     if source.characters is not None:
         tokenizer.character_vocab = source.characters
-    digests = [(file.name, digest_of(file)) for file in source.files]  # names without folders
+    digests = []
+    for file in source.files:
+        with file.open("rb") as opened:
+            digests.append((file.name, hashlib.file_digest(opened, "sha256").hexdigest()))  # names without folders
     record = {
         "converted_with": f"hf_elmo {version('hf-elmo')}",
         "source_format": source.format,
@@ -115,12 +108,6 @@ def write_checkpoint(
         written = type(model).from_pretrained(folder, dtype="auto").state_dict()
         torch.testing.assert_close(written, dict(model.state_dict()), rtol=0, atol=0)
     return out
-
-
-def digest_of(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def require_absent(out: Path) -> None:

@@ -80,6 +80,12 @@ PUBLISHED = {
     ),
 }
 
+
+def _add(family: str, key: str, about: str, file: str, hosts: tuple[str, ...], **fields: str) -> None:
+    """Adds a model of one file, of a family of models that share a page with the values `fields`."""
+    PUBLISHED[f"{family}-{key}"] = Published(about, (file,), hosts, "whitespace", family, fields)
+
+
 # The code and the language of each model of ELMoForManyLangs, in the order of the models' numbers in NLPL's repository
 # of word vectors. The first number is 136.
 _LANGUAGES = (
@@ -92,15 +98,8 @@ _LANGUAGES = (
 )
 for number, entry in enumerate(_LANGUAGES.split(", "), start=136):
     code, _, language = entry.partition(" ")
-    fields = {"code": code, "language": language, "number": str(number)}
-    PUBLISHED[f"manylangs-{code}"] = Published(
-        f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip",
-        (f"{number}.zip",),
-        NLPL,
-        "whitespace",
-        "manylangs",
-        fields,
-    )
+    about = f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip"
+    _add("manylangs", code, about, f"{number}.zip", NLPL, code=code, language=language, number=str(number))
 
 # The code, the language and two examples of each model of EMBEDDIA.
 _EMBEDDIA = (
@@ -113,11 +112,9 @@ _EMBEDDIA = (
     ("sv", "Swedish", "Barnet läser en bok .", "Vattnet är kallt ."),
 )
 for code, language, first, second in _EMBEDDIA:
-    fields = {"code": code, "language": language, "first": first, "second": second}
     file = f"{language.lower()}-elmo.tar.gz"
-    PUBLISHED[f"embeddia-{code}"] = Published(
-        f"{language}, EMBEDDIA, {CLARIN_SI[0]}{file}", (file,), CLARIN_SI, "whitespace", "embeddia", fields
-    )
+    about = f"{language}, EMBEDDIA, {CLARIN_SI[0]}{file}"
+    _add("embeddia", code, about, file, CLARIN_SI, code=code, language=language, first=first, second=second)
 
 # The number in NLPL's repository, the language's code and name, and two examples, of models trained with simple_elmo.
 _OSLO = (
@@ -129,15 +126,11 @@ _OSLO = (
 )
 for number, code, language, first, second in _OSLO:
     fields = {"number": number, "code": code, "language": language, "first": first, "second": second}
-    PUBLISHED[f"nlpl-{number}"] = Published(
-        f"{language}, NLPL, {NLPL_OWN[0]}{number}.zip", (f"{number}.zip",), NLPL_OWN, "whitespace", "nlpl", fields
-    )
+    _add("nlpl", number, f"{language}, NLPL, {NLPL_OWN[0]}{number}.zip", f"{number}.zip", NLPL_OWN, **fields)
 
 for number in ("1", "2", "3"):
     fields = {"number": number, "first": "the cat is on the mat", "second": "dogs are in the fog"}
-    PUBLISHED[f"tfhub-{number}"] = Published(
-        f"English, TF-Hub's google/elmo/{number}", (f"{number}.tar.gz",), TF_HUB, "whitespace", "tfhub", fields
-    )
+    _add("tfhub", number, f"English, TF-Hub's google/elmo/{number}", f"{number}.tar.gz", TF_HUB, **fields)
 
 
 def all_names() -> dict[str, str]:
