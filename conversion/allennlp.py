@@ -112,15 +112,6 @@ def swap_gates(gates: np.ndarray) -> np.ndarray:
     return np.concatenate([np.split(gates, 4)[gate] for gate in (0, 2, 1, 3)])
 
 
-def read_lstm_kernel(kernel: np.ndarray) -> Arrays:
-    """One matrix [input + output, 4C] -> two, [4C, input] for the input and [4C, output] for the previous output."""
-    return tuple(np.split(swap_gates(kernel.T), 2, axis=1))
-
-
-def write_lstm_kernel(weight_ih: np.ndarray, weight_hh: np.ndarray) -> Arrays:
-    return (swap_gates(np.concatenate([weight_ih, weight_hh], axis=1)).T,)
-
-
 def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
     """TensorFlow adds 1 to the forget gate when it runs; here the 1 is part of the bias."""
     gate_i, gate_f, gate_g, gate_o = np.split(swap_gates(bias), 4)
@@ -144,7 +135,11 @@ CONVOLUTION = (lambda kernel: (kernel[0].T,), lambda weight: (weight.T[None],))
 # [in, out] <-> [out, in]: TensorFlow multiplies from the right.
 TRANSPOSE = (lambda weight: (weight.T,), lambda weight: (weight.T,))
 COPY = (lambda array: (array,), lambda array: (array,))
-LSTM_KERNEL = (read_lstm_kernel, write_lstm_kernel)
+# One matrix [input + output, 4C] <-> two, [4C, input] for the input and [4C, output] for the previous output.
+LSTM_KERNEL = (
+    lambda kernel: tuple(np.split(swap_gates(kernel.T), 2, axis=1)),
+    lambda weight_ih, weight_hh: (swap_gates(np.concatenate([weight_ih, weight_hh], axis=1)).T,),
+)
 LSTM_BIAS = (read_lstm_bias, write_lstm_bias)
 
 

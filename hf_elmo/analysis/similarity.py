@@ -163,7 +163,6 @@ def _text_chunks(
 
 
 def _stored_chunks(chunks: Iterable[list[StoredRow]], keys: Sequence[int | str]) -> Iterator[Chunk]:
-    """The rows of a file of vectors."""
     for chunk in chunks:
         arrays = {row: array.reshape(len(keys), *array.shape[-2:]) for row, _, array in chunk}
 

@@ -126,7 +126,6 @@ def predict(
 
 
 def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:
-    """The rows as the task encodes them."""
     for number, row in enumerate(rows):
         try:
             yield task.read(row)
@@ -135,8 +134,6 @@ def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:
 
 
 class _Prediction(Job):
-    """Writes the lines of records."""
-
     def __init__(self, task: Task, output: Path) -> None:
         settings = {"batch_tokens": task.batch_tokens, "pretokenized": task.pretokenized}
         super().__init__(task.model, task.tokenizer, words=task.tokenizer.words, **settings)
@@ -155,5 +152,4 @@ class _Prediction(Job):
 
 
 def to_json(record: Record) -> str:
-    """A record's line in a file `.jsonl`."""
     return json.dumps(record, ensure_ascii=False) + "\n"
