@@ -24,12 +24,10 @@ def option(metavar: str, help: str, *names: str, min: int | None = None) -> Any:
 
 
 def flag(name: str, help: str, *names: str) -> Any:
-    """An option without a value."""
     return typer.Option(name, *names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """A positional argument."""
     return typer.Argument(metavar=metavar, help=help)
 
 
