@@ -17,7 +17,7 @@ from transformers.utils import logging
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES
 
-from .allennlp import COPY, Arrays, Entry, read_options, read_sizes, read_tensors
+from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
 from .checkpoint import Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
@@ -25,14 +25,12 @@ from .published import ALLENNLP, PUBLISHED
 logger = logging.get_logger(f"transformers.{__name__}")
 
 
-def split_highway(stacked: np.ndarray) -> Arrays:
-    """[2 * filters, ...] -> (carry, transform), two halves. AllenNLP stores the transform and the gate of the carried
-    input. `carry` in this package, as in bilm-tf, is the gate of the transform, so it has the opposite sign."""
-    transform, gate = np.split(stacked, 2)
-    return -gate, transform
-
-
-HIGHWAY = (split_highway, lambda carry, transform: (np.concatenate([transform, -carry]),))
+# [2 * filters, ...] <-> (carry, transform), two halves. AllenNLP stores the transform and the gate of the carried
+# input. `carry` in this package, as in bilm-tf, is the gate of the transform, so it has the opposite sign.
+HIGHWAY = (
+    lambda stacked: (-np.split(stacked, 2)[1], np.split(stacked, 2)[0]),
+    lambda carry, transform: (np.concatenate([transform, -carry]),),
+)
 
 
 def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Entry]:
@@ -48,12 +46,9 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
         ]
     for direction, suffix in zip(("forward", "backward"), SUFFIXES, strict=True):
         cell, layer = f"{lstm}.{direction}_layer_{{i}}", "bilm.layers.{i}.lstm"
-        entries += [
-            Entry([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih{suffix}"], COPY),
-            Entry([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh{suffix}"], COPY),
-            Entry([f"{cell}.state_linearity.bias"], [f"{layer}.bias{suffix}"], COPY),
-            Entry([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr{suffix}"], COPY),
-        ]
+        parts = {"input_linearity.weight": "weight_ih", "state_projection.weight": "weight_hr"}
+        parts |= {"state_linearity.weight": "weight_hh", "state_linearity.bias": "bias"}
+        entries += [Entry([f"{cell}.{one}"], [f"{layer}.{ours}{suffix}"], COPY) for one, ours in parts.items()]
     return entries
 
 

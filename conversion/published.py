@@ -139,7 +139,6 @@ def all_names() -> dict[str, str]:
 
 
 def page(name: str) -> ModelCard:
-    """The page about a published model, for its model card."""
     return published_card(PUBLISHED[name].page or name, **PUBLISHED[name].page_fields)
 
 

@@ -22,7 +22,6 @@ WEIGHTS = ["model.safetensors", "model-?????-of-?????.safetensors", "model.safet
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", "words.txt", "vocab.txt"]
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
 OTHERS += ["modules.json", "sentence_bert_config.json"]
-PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
 CODE = Path(__file__).parents[1]
 CLASSES = {name: getattr(names, name) for name in ("ElmoConfig", "ElmoTokenizer", *names.MODELS.values())}
@@ -79,7 +78,7 @@ def push(
     config, tokenizer = ElmoConfig.from_pretrained(folder), load_tokenizer(folder)
     require_tokenizer(config, tokenizer)
     with TemporaryDirectory() as staging:
-        for name in filter_repo_objects(names, allow_patterns=PATTERNS):
+        for name in filter_repo_objects(names, allow_patterns=WEIGHTS + TOKENIZER + OTHERS):
             shutil.copyfile(folder / name, Path(staging, name))
         if not any(folder.glob("*_elmo.py")):
             add_remote_code(staging)

@@ -21,7 +21,7 @@ from ..utils.extras import extra_needed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..analysis.similarity import LayerSimilarities, Neighbor, WordPlane
+    from ..analysis.similarity import LayerSimilarities, WordPlane
 
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
 SETTINGS = {
@@ -92,7 +92,21 @@ class Explorer:
         source = corpus.splitlines() if self.corpus is None else self.corpus
         how = {"top": int(top), **self.reading, **self.options}
         neighbors = nearest_neighbors(self.model, sentence, word, source, **how)
-        return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
+        content = ""
+        for layer, places in neighbors.items():
+            if layer == 0:
+                words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
+                content += f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"
+                continue
+            rows = ""
+            for one in places:
+                before, after = map(escape, one.context())
+                rows += f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td><td class="word">'
+                rows += f'{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
+            rows = rows or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
+            content += f'<table class="uses"><caption>layer {layer} (LSTM): the nearest uses of the word</caption>'
+            content += f"{rows}</table>"
+        return card(content)
 
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
         """Three tables of the words that the language models expect in place of a word."""
@@ -119,20 +133,6 @@ class Explorer:
 def card(content: str) -> str:
     """`content`, which is HTML, with the style of the page."""
     return f'{STYLE}<div class="elmo">{content}</div>'
-
-
-def _neighbors_of_layer(layer: int, places: list[Neighbor]) -> str:
-    """For layer 0 the words in one line; for a layer above, a table of occurrences with the word in the middle."""
-    if layer == 0:
-        words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
-        return f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"
-    rows = ""
-    for one in places:
-        before, after = map(escape, one.context())
-        rows += f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td><td class="word">'
-        rows += f'{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
-    rows = rows or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
-    return f'<table class="uses"><caption>layer {layer} (LSTM): the nearest uses of the word</caption>{rows}</table>'
 
 
 def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:

@@ -65,9 +65,8 @@ class _ElmoBiLm(nn.Module):
         self.model.freeze_bilm(not requires_grad)
         self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
         self.state: State | None = None
-        self.register_buffer(
-            "cached_ids", batch_to_ids([[] if vocab_to_cache is None else vocab_to_cache])[0], persistent=False
-        )
+        cached = batch_to_ids([[] if vocab_to_cache is None else vocab_to_cache])[0]
+        self.register_buffer("cached_ids", cached, persistent=False)
 
     @property
     def _elmo_lstm(self) -> "_ElmoBiLm":  # code for AllenNLP uses _elmo_lstm.reset_states and _elmo_lstm.stateful
