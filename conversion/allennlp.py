@@ -24,7 +24,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids
 from hf_elmo.utils.extras import extra_needed
 from hf_elmo.utils.spelling import Speller
 
-from .checkpoint import Source, model_of, new_model, new_path
+from .checkpoint import NamedArrays, Source, model_of, new_model, new_path
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]  # None: an optional array that is absent
@@ -65,7 +65,7 @@ def numbered(table: Iterable[Entry], present: Collection[str]) -> Iterator[Entry
 
 
 def read_tensors(
-    table: Iterable[Entry], datasets: Mapping[str, np.ndarray], config: ElmoConfig, where: str
+    table: Iterable[Entry], datasets: NamedArrays, config: ElmoConfig, where: str
 ) -> dict[str, np.ndarray]:
     """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of a file by
     name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no entry."""
@@ -89,12 +89,11 @@ def read_tensors(
     return tensors
 
 
-def read_sizes(table: Iterable[Entry], datasets: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def read_sizes(table: Iterable[Entry], datasets: NamedArrays) -> dict[str, Any]:
     """The fields of the configuration that are sizes of a biLM's tensors, from datasets by name."""
     shapes = {}
     for names, keys, (read, _) in numbered(table, datasets):
-        arrays = read(*map(datasets.get, names))
-        shapes |= {key: array.shape for key, array in zip(keys, arrays, strict=True)}
+        shapes |= {key: array.shape for key, array in zip(keys, read(*map(datasets.get, names)), strict=True)}
     filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
     projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*layers\.\d+\.lstm\.weight_hr", key)]
     return {
@@ -224,7 +223,7 @@ def options_of(config: ElmoConfig) -> dict[str, Any]:
 
 
 def read_bilm(
-    fields: Mapping[str, Any], datasets: Mapping[str, np.ndarray], where: str, vocabulary: Sequence[str] = ()
+    fields: Mapping[str, Any], datasets: NamedArrays, where: str, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix. `fields` are those of
     the configuration that the weights do not determine; with `vocab_size` the softmax is read. `vocabulary` has the
@@ -256,7 +255,6 @@ def read_bilm(
 def read_weights(
     options: Path, weights: Path, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
-    """Reads `options.json` and `weights.hdf5` with [`read_bilm`]."""
     return read_bilm(read_options(options), read_hdf5(weights), str(weights), vocabulary)
 
 

@@ -103,7 +103,15 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
     of_mixes = [name for prefix in prefixes for name in state if name.startswith(f"{prefix}scalar_mix_")]
     mixes = [name.removesuffix(".gamma") for name in of_mixes if name.endswith(".gamma")]
-    config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=_layer_norm(parts))
+    if not parts:
+        logger.warning(
+            "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
+            "scalar_mix_layer_norm to true in the checkpoint's config.json."
+        )
+    layer_norm = {part.get("do_layer_norm") in (True, "true") for part in parts}  # null and "None" are false
+    if len(layer_norm) > 1:
+        raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
+    config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=True in layer_norm)
     arrays = bilm_arrays(config, bilm, str(weights))
     # An embedder for several languages multiplies the mix of each by a matrix of its own.
     aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", prefixes[0])
@@ -139,19 +147,6 @@ def _parts(settings: Any) -> Iterator[dict[str, Any]]:
 def _type(settings: Mapping[str, Any]) -> str:
     """The registered name or the class name, without the package."""
     return str(settings.get("type")).rpartition(".")[2]
-
-
-def _layer_norm(parts: list[dict[str, Any]]) -> bool:
-    """Whether the ELMos normalize the layers before mixing: `do_layer_norm`, which only the configuration has."""
-    if not parts:
-        logger.warning(
-            "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
-            "scalar_mix_layer_norm to true in the checkpoint's config.json."
-        )
-    values = {part.get("do_layer_norm") in (True, "true") for part in parts}  # null and "None" are false
-    if len(values) > 1:
-        raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
-    return True in values
 
 
 def _fields(

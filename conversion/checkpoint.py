@@ -21,6 +21,7 @@ from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.reading.files import local_path, open_file
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
 
+NamedArrays = Mapping[str, np.ndarray]
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.
 SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
 
@@ -50,9 +51,7 @@ def new_model(config: ElmoConfig) -> ElmoModel | ElmoForPreTraining:
     return ElmoModel(config) if config.vocab_size is None else ElmoForPreTraining(config)
 
 
-def model_of(
-    config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = "float32"
-) -> ElmoModel | ElmoForPreTraining:
+def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") -> ElmoModel | ElmoForPreTraining:
     """The model with a configuration and the arrays of a [`Source`], in evaluation mode. Raises ValueError if a weight
     is NaN or infinite, or too large for `dtype`."""
     model = new_model(config)
@@ -67,11 +66,8 @@ def model_of(
     return model.to(getattr(torch, dtype)).eval()
 
 
-def write_checkpoint(
-    out: Path, source: Source, dtype: str, word_splitting: str | None, about: ModelCard | None
-) -> Path:
-    """Writes a model as the folder `out`, for [`hf_elmo.conversion.convert`]: `dtype` and `word_splitting` are its
-    arguments; the model card includes the page `about`."""
+def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str | None, page: ModelCard | None) -> Path:
+    """Writes a model as the folder `out`, with the arguments of [`convert`]; the model card includes the page."""
     model, splitting = model_of(source.config, source.arrays, dtype), word_splitting or source.word_splitting
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
     has_words = embeds_words or isinstance(model, ElmoForPreTraining)
@@ -94,7 +90,7 @@ def write_checkpoint(
     }
     fields = record | {"sources": digests, "config": model.config, "parameters": model.num_parameters()}
     fields |= {"word_splitting": splitting, "learned_mix": bool(np.any(source.arrays.get(SCALAR_MIX[0], 0)))}
-    card = make_card(out.resolve().name, about, **fields)
+    card = make_card(out.resolve().name, page, **fields)
     record = {name: value for name, value in record.items() if value}
     with new_path(out) as folder:
         model.save_pretrained(folder)

@@ -49,19 +49,17 @@ def _files(folder: str, name: str | None = None, weights: str = "weights") -> tu
     return f"{folder}/{name}_options.json", f"{folder}/{name}_{weights}.hdf5"
 
 
-_ORIGINAL = "2x4096_512_2048cnn_2xhighway"
-_TRAINING = f"{_ORIGINAL}_tf_checkpoint"
+_LARGE = "2x4096_512_2048cnn_2xhighway"
+_TRAINING = f"{_LARGE}_tf_checkpoint"
 PUBLISHED = {
     "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
     "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
-    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_ORIGINAL)),
-    "original-5.5b": Published(
-        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_ORIGINAL}_5.5B")
-    ),
+    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_LARGE)),
+    "original-5.5b": Published("English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_LARGE}_5.5B")),
     "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
     "pubmed": Published(
         "English, PubMed, of AllenNLP's contributed models",
-        _files("contributed/pubmed", f"elmo_{_ORIGINAL}", "weights_PubMed_only"),
+        _files("contributed/pubmed", f"elmo_{_LARGE}", "weights_PubMed_only"),
     ),
     "seqvec": Published(
         "proteins, UniRef50 (SeqVec); each letter is a word",

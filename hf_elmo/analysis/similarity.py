@@ -91,8 +91,7 @@ def nearest_neighbors(
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
             case), for which only the sentences that contain it are embedded.
-        input_format, text_column, encoding: of a corpus of text, as for [`embed`].
-        pretokenized: whether texts are tokenized already, so that whitespace separates their words.
+        input_format, text_column, encoding, pretokenized: as for [`embed`], of `sentence` and of a corpus of text.
 
     Returns:
         for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first. For a file of vectors of
@@ -108,8 +107,7 @@ def nearest_neighbors(
     position, *_ = positions_of(words, word)
     wanted = None if any_word else words[position].casefold()
     keys: Sequence[int | str] = range(model.config.num_hidden_layers + 1)
-    is_file = isinstance(corpus, (str, os.PathLike))
-    if is_file and (vectors := read_vectors(corpus)):
+    if isinstance(corpus, (str, os.PathLike)) and (vectors := read_vectors(corpus)):
         about, stored = vectors
         if model_fingerprint(model, getattr(torch, about["dtype"])) != about["model"]:
             raise ValueError(f"{corpus} has vectors of another model, or of one with other weights")
@@ -136,9 +134,7 @@ def nearest_neighbors(
     return neighbors
 
 
-def _text_chunks(
-    texts: Iterable[Row], model: ElmoModel, tokenizer: ElmoTokenizer, pretokenized: bool
-) -> Iterator[Chunk]:
+def _text_chunks(texts: Rows, model: ElmoModel, tokenizer: ElmoTokenizer, pretokenized: bool) -> Iterator[Chunk]:
     """Sentences, `ROWS_AT_ONCE` at a time; only the vectors that are asked for are computed."""
     speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
     layers_of: dict[int, np.ndarray] = {}

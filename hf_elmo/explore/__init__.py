@@ -91,9 +91,8 @@ class Explorer:
         """A table of the nearest uses of a word in the corpus (the file, or `corpus`, one sentence per line)."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
         how = {"top": int(top), **self.reading, **self.options}
-        neighbors = nearest_neighbors(self.model, sentence, word, source, **how)
         content = ""
-        for layer, places in neighbors.items():
+        for layer, places in nearest_neighbors(self.model, sentence, word, source, **how).items():
             if layer == 0:
                 words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
                 content += f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"

@@ -275,8 +275,7 @@ def resolve(
     Raises:
         ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
     """
-    texts = as_list(documents, "documents")
-    documents = [drop_surrogates(one) if isinstance(one, str) else one for one in texts]
+    documents = [drop_surrogates(one) if isinstance(one, str) else one for one in as_list(documents, "documents")]
     speakers = [None] * len(documents) if speakers is None else as_list(speakers, "speakers")
     genres = [None] * len(documents) if genres is None else as_list(genres, "genres")
     model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)

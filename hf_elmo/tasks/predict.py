@@ -119,10 +119,9 @@ def predict(
         raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
     require_free(output, rows.files, overwrite)
     total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
-    job = _Prediction(task, output)
     with progress_bar(total, progress, "predicting") as bar:
         how = {"overwrite": overwrite, "restart": restart, "workers": workers}
-        return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
+        return Predicted(output, run(_Prediction(task, output), _checked(task, rows), output, bar, **how))
 
 
 def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:

@@ -119,8 +119,7 @@ def count_words(
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """
     require_positive(min_count=min_count, limit=limit)
-    counts = Counter(
-        word.lower() if lowercase else word for words in tokenizer.split_into_words(texts) for word in words if word
-    )
+    words = chain.from_iterable(tokenizer.split_into_words(texts))
+    counts = Counter(word.lower() if lowercase else word for word in words if word)
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     return [word for _, word in ranked[:limit]]
