@@ -273,12 +273,10 @@ def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) 
     """Reads AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository. Text of a word-level model, or of
     one whose files have simple_elmo's names (`options.json`, `model.hdf5`), is split at whitespace.
 
-    Args:
-        source: the options file, or a folder with one `*options*.json` and one `*.hdf5`; beside them there may be a
-            `vocab.txt` or `vocab.txt.gz`, the words of the softmax.
-        others: the weights file, if `source` is the options file; then the vocabulary, which a word-level model and
-            `words` need, by default the only `vocab*.txt` beside the weights or beside `words`.
-        words: a file of bilm-tf's `dump_token_embeddings`, whose `embedding` takes the place of the characters.
+    `source` is the options file, and the first of `others` the weights file; or `source` is a folder with one
+    `*options*.json` and one `*.hdf5`. The next path is the vocabulary: for a word-level model, and with `words`, by
+    default the only `vocab*.txt` beside the weights or `words`; else, of the softmax, `vocab.txt` or `vocab.txt.gz`.
+    `words` is a file of bilm-tf's `dump_token_embeddings`, whose `embedding` takes the place of the characters.
     """
     words = None if words is None else Path(words)
     if others and not source.is_dir():

@@ -34,8 +34,7 @@ HIGHWAY = (
 
 
 def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Entry]:
-    """The entries of all tensors of AllenNLP's modules, with these names, except the embeddings of characters and of
-    words, which differ between the formats."""
+    """The entries of all tensors of AllenNLP's modules with these names, except the embeddings: formats differ there."""
     entries = []
     for part in ("weight", "bias"):
         gates = [f"char_encoder.highways.{{i}}.{gate}.{part}" for gate in ("carry", "transform")]
@@ -53,8 +52,7 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
 
 
 def read_pickle(path: Path) -> dict[str, np.ndarray]:
-    """The tensors, by name, of a file written by `torch.save`. A pickle with other objects is rejected, and its code
-    does not run."""
+    """The tensors by name in a file of `torch.save`. A pickle with other objects is rejected; its code does not run."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
 
@@ -73,8 +71,7 @@ ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # t
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """[`read_tensors`] of the tensors of AllenNLP's modules by name (without the prefix `_elmo_lstm.`); those that are
-    not weights are ignored."""
+    """[`read_tensors`] of AllenNLP's tensors by name, without the prefix `_elmo_lstm.`; ignores what is no weight."""
     weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
     return read_tensors(TABLE, weights, config, where)
 

@@ -38,8 +38,8 @@ class Source:
     files: list[Path]  # those that were read
     word_splitting: str = "whitespace"
     characters: CharacterVocabulary | None = None  # of a model that reads Unicode characters, with its words
-    # A file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has neither, the
-    # file is copied into the checkpoint as `softmax_vocab.txt`.
+    # A file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has neither the
+    # softmax nor an embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
     vocabulary: Path | None = None
     scalar_mixes: list[str] = field(default_factory=list)  # their names in the source
     # Names and shapes of tensors of the source that project ELMo's vectors and are not converted.

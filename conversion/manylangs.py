@@ -33,7 +33,7 @@ CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_emb
 UNKNOWN = "<oov>"
 # The five markers have consecutive ids. ELMoForManyLangs swaps two: a word begins with "<eow>" and ends with "<bow>".
 MARKERS = ("<bos>", "<eos>", "<eow>", "<bow>", "<pad>")
-MARKER_IDS = {UNKNOWN: 1, **{name: id for id, name in enumerate(MARKERS, SENTENCE_BEGIN_ID)}}
+MARKER_IDS = {UNKNOWN: 1, **{name: number for number, name in enumerate(MARKERS, SENTENCE_BEGIN_ID)}}
 BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 
 

@@ -22,26 +22,19 @@ NLPL_OWN = ("http://vectors.nlpl.eu/repository/20/",)
 CLARIN_SI = ("https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/",)
 TF_HUB = ("https://storage.googleapis.com/tfhub-modules/google/elmo/",)
 # How a file begins, by its ending, and how others do not: a network that asks for a login serves a page as every file.
-CONTENTS = {
-    ".json": rb'\s*\{(?s:.*)"lstm"',
-    ".hdf5": rb"\x89HDF",
-    ".zip": rb"PK",
-    ".gz": rb"\x1f\x8b",
-    ".txt": rb"</?S>",
-}
-OTHER_CONTENTS = rb"(?!\s*<[!?\w])(?s:.)"
+BEGINS = {".json": rb'\s*\{(?s:.*)"lstm"', ".hdf5": rb"\x89HDF", ".zip": rb"PK", ".gz": rb"\x1f\x8b", ".txt": rb"</?S>"}
+OTHERS_BEGIN = rb"(?!\s*<[!?\w])(?s:.)"
 
 
 class Published(NamedTuple):
-    """A published model: a description; the paths of its files below each of the hosts, which are tried in this order;
-    how its tokenizer splits text by default; the values in its page, if this describes several models."""
+    """A published model."""
 
     about: str
-    files: tuple[str, ...]
-    hosts: tuple[str, ...] = ALLENNLP
+    files: tuple[str, ...]  # their paths below each of the hosts
+    hosts: tuple[str, ...] = ALLENNLP  # which are tried in this order
     word_splitting: str = "lm1b"
     page: str | None = None
-    page_fields: Mapping[str, str] = {}
+    page_fields: Mapping[str, str] = {}  # the values in its page, if this describes several models
 
 
 def _files(folder: str, name: str | None = None, weights: str = "weights") -> tuple[str, str]:
@@ -182,5 +175,5 @@ def _begin(file: Path) -> tuple[bytes, bool]:
         return b"", False
     with file.open("rb") as content:
         begin = content.read(1 << 16)
-    pattern = CONTENTS.get(Path(file.name.removesuffix(".partial")).suffix, OTHER_CONTENTS)
+    pattern = BEGINS.get(Path(file.name.removesuffix(".partial")).suffix, OTHERS_BEGIN)
     return begin, re.match(pattern, begin) is not None

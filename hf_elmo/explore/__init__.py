@@ -60,8 +60,7 @@ class Explorer:
     Args:
         name: folder or Hub name of an ELMo; by default the model that ships with hf_elmo.
         corpus: a file to search for neighbors, read as by [`hf_elmo.embed`]; by default the text that is typed.
-        pretokenized: whether texts are tokenized already, so that whitespace separates their words.
-        options: how the corpus is read: `input_format`, `text_column` and `encoding` of [`hf_elmo.embed`].
+        pretokenized, options: as for [`hf_elmo.embed`]; `options` are `input_format`, `text_column` and `encoding`.
     """
 
     def __init__(
@@ -130,7 +129,6 @@ class Explorer:
 
 
 def card(content: str) -> str:
-    """`content`, which is HTML, with the style of the page."""
     return f'{STYLE}<div class="elmo">{content}</div>'
 
 

@@ -140,8 +140,7 @@ class ScalarMix(nn.Module):
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
-        weights = self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
-        return weighted_sum(weights, layers)
+        return weighted_sum(self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0), layers)
 
 
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import local_path, require_free
 from ..reading.rows import Pair, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.jobs import Job, progress_bar, require_positive, run
+from ..utils.jobs import Job, cut, progress_bar, require_positive, run
 from .classification import ClassificationTask
 from .coreference import CoreferenceTask
 from .question_answering import QuestionAnsweringTask
@@ -110,7 +110,7 @@ def predict(
         checked = list(_checked(task, rows))
         records: list[Record] = []
         with progress_bar(len(checked), progress, "predicting") as bar:
-            for part in task.cut(checked):
+            for part in cut(checked, lambda row: 1, task.rows_at_once):
                 records += task.run(part)
                 bar.update(len(part))
         return records
@@ -139,7 +139,7 @@ class _Prediction(Job):
         self.task, self.to_lines = task, task.write if output.suffix.lower() == ".tsv" else to_json
 
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
-        return self.task.cut(rows)
+        return cut(rows, lambda row: 1, self.task.rows_at_once)
 
     def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
         return pyarrow.table({"lines": [*map(self.to_lines, self.task.run(rows))]})

@@ -75,7 +75,6 @@ def store_layers(
         return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")
     parts = VERSION, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
     fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-    file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model), torch.autocast(model.device.type, enabled=False):
         stored = dataset.map(
             lambda texts, numbers: _compute(model, texts, numbers, dtype, batch_tokens),
@@ -85,7 +84,7 @@ def store_layers(
             writer_batch_size=ROWS,
             remove_columns=["input_ids"],
             features=features,
-            cache_file_name=file,
+            cache_file_name=None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow")),
             new_fingerprint=fingerprint,
             desc="Computing the biLM's layers",
         )

@@ -1,6 +1,6 @@
 """What the tasks have in common: a fine-tuned model that is run over rows, in batches of rows of similar length."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -10,7 +10,6 @@ from transformers import BatchEncoding
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.jobs import cut
 
 Record = dict[str, Any]
 
@@ -54,10 +53,6 @@ class Task:
         if len(parts) != len(self.types) or not all(map(isinstance, parts, self.types)):
             raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
         return row
-
-    def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
-        """The rows that are predicted together, one list after another."""
-        return cut(rows, lambda row: 1, self.rows_at_once)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         """The words of each text, or of both texts of a pair."""
