@@ -34,7 +34,8 @@ HIGHWAY = (
 
 
 def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Entry]:
-    """The entries of all tensors of AllenNLP's modules with these names, except the embeddings: formats differ there."""
+    """The entries of all tensors of AllenNLP's modules, with these names, except the embeddings of characters and of
+    words, which differ between the formats."""
     entries = []
     for part in ("weight", "bias"):
         gates = [f"char_encoder.highways.{{i}}.{gate}.{part}" for gate in ("carry", "transform")]
@@ -45,8 +46,8 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
         ]
     for direction, suffix in zip(("forward", "backward"), SUFFIXES, strict=True):
         cell, layer = f"{lstm}.{direction}_layer_{{i}}", "bilm.layers.{i}.lstm"
-        parts = {"input_linearity.weight": "weight_ih", "state_projection.weight": "weight_hr"}
-        parts |= {"state_linearity.weight": "weight_hh", "state_linearity.bias": "bias"}
+        parts = {"input_linearity.weight": "weight_ih", "state_linearity.weight": "weight_hh"}
+        parts |= {"state_linearity.bias": "bias", "state_projection.weight": "weight_hr"}
         entries += [Entry([f"{cell}.{one}"], [f"{layer}.{ours}{suffix}"], COPY) for one, ours in parts.items()]
     return entries
 
