@@ -24,7 +24,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids
 from hf_elmo.utils.extras import extra_needed
 from hf_elmo.utils.spelling import Speller
 
-from .checkpoint import Source, model_of, new_model, new_path
+from .checkpoint import NamedArrays, Source, model_of, new_model, new_path
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]  # None: an optional array that is absent
@@ -65,7 +65,7 @@ def numbered(table: Iterable[Entry], present: Collection[str]) -> Iterator[Entry
 
 
 def read_tensors(
-    table: Iterable[Entry], datasets: Mapping[str, np.ndarray], config: ElmoConfig, where: str
+    table: Iterable[Entry], datasets: NamedArrays, config: ElmoConfig, where: str
 ) -> dict[str, np.ndarray]:
     """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of a file by
     name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no entry."""
@@ -89,12 +89,11 @@ def read_tensors(
     return tensors
 
 
-def read_sizes(table: Iterable[Entry], datasets: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def read_sizes(table: Iterable[Entry], datasets: NamedArrays) -> dict[str, Any]:
     """The fields of the configuration that are sizes of a biLM's tensors, from datasets by name."""
     shapes = {}
     for names, keys, (read, _) in numbered(table, datasets):
-        arrays = read(*map(datasets.get, names))
-        shapes |= {key: array.shape for key, array in zip(keys, arrays, strict=True)}
+        shapes |= {key: array.shape for key, array in zip(keys, read(*map(datasets.get, names)), strict=True)}
     filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
     projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*layers\.\d+\.lstm\.weight_hr", key)]
     return {
@@ -109,17 +108,7 @@ def read_sizes(table: Iterable[Entry], datasets: Mapping[str, np.ndarray]) -> di
 
 def swap_gates(gates: np.ndarray) -> np.ndarray:
     """TensorFlow's i, j, f, o along the first axis <-> torch's i, f, g, o (g is j)."""
-    first, second, third, fourth = np.split(gates, 4)
-    return np.concatenate([first, third, second, fourth])
-
-
-def read_lstm_kernel(kernel: np.ndarray) -> Arrays:
-    """One matrix [input + output, 4C] -> two, [4C, input] for the input and [4C, output] for the previous output."""
-    return tuple(np.split(swap_gates(kernel.T), 2, axis=1))
-
-
-def write_lstm_kernel(weight_ih: np.ndarray, weight_hh: np.ndarray) -> Arrays:
-    return (swap_gates(np.concatenate([weight_ih, weight_hh], axis=1)).T,)
+    return np.concatenate([np.split(gates, 4)[gate] for gate in (0, 2, 1, 3)])
 
 
 def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
@@ -145,7 +134,11 @@ CONVOLUTION = (lambda kernel: (kernel[0].T,), lambda weight: (weight.T[None],))
 # [in, out] <-> [out, in]: TensorFlow multiplies from the right.
 TRANSPOSE = (lambda weight: (weight.T,), lambda weight: (weight.T,))
 COPY = (lambda array: (array,), lambda array: (array,))
-LSTM_KERNEL = (read_lstm_kernel, write_lstm_kernel)
+# One matrix [input + output, 4C] <-> two, [4C, input] for the input and [4C, output] for the previous output.
+LSTM_KERNEL = (
+    lambda kernel: tuple(np.split(swap_gates(kernel.T), 2, axis=1)),
+    lambda weight_ih, weight_hh: (swap_gates(np.concatenate([weight_ih, weight_hh], axis=1)).T,),
+)
 LSTM_BIAS = (read_lstm_bias, write_lstm_bias)
 
 
@@ -230,7 +223,7 @@ def options_of(config: ElmoConfig) -> dict[str, Any]:
 
 
 def read_bilm(
-    fields: Mapping[str, Any], datasets: Mapping[str, np.ndarray], where: str, vocabulary: Sequence[str] = ()
+    fields: Mapping[str, Any], datasets: NamedArrays, where: str, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix. `fields` are those of
     the configuration that the weights do not determine; with `vocab_size` the softmax is read. `vocabulary` has the
@@ -262,7 +255,6 @@ def read_bilm(
 def read_weights(
     options: Path, weights: Path, vocabulary: Sequence[str] = ()
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
-    """Reads `options.json` and `weights.hdf5` with [`read_bilm`]."""
     return read_bilm(read_options(options), read_hdf5(weights), str(weights), vocabulary)
 
 
@@ -281,12 +273,10 @@ def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) 
     """Reads AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository. Text of a word-level model, or of
     one whose files have simple_elmo's names (`options.json`, `model.hdf5`), is split at whitespace.
 
-    Args:
-        source: the options file, or a folder with one `*options*.json` and one `*.hdf5`; beside them there may be a
-            `vocab.txt` or `vocab.txt.gz`, the words of the softmax.
-        others: the weights file, if `source` is the options file; then the vocabulary, which a word-level model and
-            `words` need, by default the only `vocab*.txt` beside the weights or beside `words`.
-        words: a file of bilm-tf's `dump_token_embeddings`, whose `embedding` takes the place of the characters.
+    `source` is the options file, and the first of `others` the weights file; or `source` is a folder with one
+    `*options*.json` and one `*.hdf5`. The next path is the vocabulary: for a word-level model, and with `words`, by
+    default the only `vocab*.txt` beside the weights or `words`; else, of the softmax, `vocab.txt` or `vocab.txt.gz`.
+    `words` is a file of bilm-tf's `dump_token_embeddings`, whose `embedding` takes the place of the characters.
     """
     words = None if words is None else Path(words)
     if others and not source.is_dir():

@@ -17,7 +17,7 @@ from transformers.utils import logging
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES
 
-from .allennlp import COPY, Arrays, Entry, read_options, read_sizes, read_tensors
+from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
 from .checkpoint import Source
 from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
@@ -25,14 +25,12 @@ from .published import ALLENNLP, PUBLISHED
 logger = logging.get_logger(f"transformers.{__name__}")
 
 
-def split_highway(stacked: np.ndarray) -> Arrays:
-    """[2 * filters, ...] -> (carry, transform), two halves. AllenNLP stores the transform and the gate of the carried
-    input. `carry` in this package, as in bilm-tf, is the gate of the transform, so it has the opposite sign."""
-    transform, gate = np.split(stacked, 2)
-    return -gate, transform
-
-
-HIGHWAY = (split_highway, lambda carry, transform: (np.concatenate([transform, -carry]),))
+# [2 * filters, ...] <-> (carry, transform), two halves. AllenNLP stores the transform and the gate of the carried
+# input. `carry` in this package, as in bilm-tf, is the gate of the transform, so it has the opposite sign.
+HIGHWAY = (
+    lambda stacked: (-np.split(stacked, 2)[1], np.split(stacked, 2)[0]),
+    lambda carry, transform: (np.concatenate([transform, -carry]),),
+)
 
 
 def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Entry]:
@@ -48,18 +46,14 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
         ]
     for direction, suffix in zip(("forward", "backward"), SUFFIXES, strict=True):
         cell, layer = f"{lstm}.{direction}_layer_{{i}}", "bilm.layers.{i}.lstm"
-        entries += [
-            Entry([f"{cell}.input_linearity.weight"], [f"{layer}.weight_ih{suffix}"], COPY),
-            Entry([f"{cell}.state_linearity.weight"], [f"{layer}.weight_hh{suffix}"], COPY),
-            Entry([f"{cell}.state_linearity.bias"], [f"{layer}.bias{suffix}"], COPY),
-            Entry([f"{cell}.state_projection.weight"], [f"{layer}.weight_hr{suffix}"], COPY),
-        ]
+        parts = {"input_linearity.weight": "weight_ih", "state_linearity.weight": "weight_hh"}
+        parts |= {"state_linearity.bias": "bias", "state_projection.weight": "weight_hr"}
+        entries += [Entry([f"{cell}.{one}"], [f"{layer}.{ours}{suffix}"], COPY) for one, ours in parts.items()]
     return entries
 
 
 def read_pickle(path: Path) -> dict[str, np.ndarray]:
-    """The tensors, by name, of a file written by `torch.save`. A pickle with other objects is rejected, and its code
-    does not run."""
+    """The tensors by name in a file of `torch.save`. A pickle with other objects is rejected; its code does not run."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
 
@@ -78,8 +72,7 @@ ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # t
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """[`read_tensors`] of the tensors of AllenNLP's modules by name (without the prefix `_elmo_lstm.`); those that are
-    not weights are ignored."""
+    """[`read_tensors`] of AllenNLP's tensors by name, without the prefix `_elmo_lstm.`; ignores what is no weight."""
     weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
     return read_tensors(TABLE, weights, config, where)
 
@@ -108,7 +101,15 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
     of_mixes = [name for prefix in prefixes for name in state if name.startswith(f"{prefix}scalar_mix_")]
     mixes = [name.removesuffix(".gamma") for name in of_mixes if name.endswith(".gamma")]
-    config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=_layer_norm(parts))
+    if not parts:
+        logger.warning(
+            "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
+            "scalar_mix_layer_norm to true in the checkpoint's config.json."
+        )
+    layer_norm = {part.get("do_layer_norm") in (True, "true") for part in parts}  # null and "None" are false
+    if len(layer_norm) > 1:
+        raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
+    config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=True in layer_norm)
     arrays = bilm_arrays(config, bilm, str(weights))
     # An embedder for several languages multiplies the mix of each by a matrix of its own.
     aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", prefixes[0])
@@ -144,19 +145,6 @@ def _parts(settings: Any) -> Iterator[dict[str, Any]]:
 def _type(settings: Mapping[str, Any]) -> str:
     """The registered name or the class name, without the package."""
     return str(settings.get("type")).rpartition(".")[2]
-
-
-def _layer_norm(parts: list[dict[str, Any]]) -> bool:
-    """Whether the ELMos normalize the layers before mixing: `do_layer_norm`, which only the configuration has."""
-    if not parts:
-        logger.warning(
-            "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
-            "scalar_mix_layer_norm to true in the checkpoint's config.json."
-        )
-    values = {part.get("do_layer_norm") in (True, "true") for part in parts}  # null and "None" are false
-    if len(values) > 1:
-        raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
-    return True in values
 
 
 def _fields(

@@ -21,36 +21,28 @@ from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.reading.files import local_path, open_file
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
 
+NamedArrays = Mapping[str, np.ndarray]
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.
 SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
 
 
 @dataclass
 class Source:
-    """A model read from the files of another format.
+    """A model read from the files of another format."""
 
-    Attributes:
-        format: the name of the format, for the model card and the record.
-        config: the architecture.
-        arrays: float32 arrays by the state-dict keys of an `ElmoModel`. The scalar mix may be absent; with
-            `lm_head.weight` and `lm_head.bias` the model is an `ElmoForPreTraining`.
-        files: the files that were read.
-        word_splitting: how the tokenizer splits text by default.
-        characters: the characters and words of a model that reads Unicode characters; `None` for bytes.
-        vocabulary: a file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has
-            no softmax and no embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
-        scalar_mixes: the names of the scalar mixes in the source.
-        left_behind: names and shapes of tensors of the source that project ELMo's vectors and are not converted.
-    """
-
-    format: str
+    format: str  # its name, for the model card and the record
     config: ElmoConfig
+    # Float32 arrays by the state-dict keys of an `ElmoModel`. The scalar mix may be absent; with `lm_head.weight` and
+    # `lm_head.bias` the model is an `ElmoForPreTraining`.
     arrays: dict[str, np.ndarray]
-    files: list[Path]
+    files: list[Path]  # those that were read
     word_splitting: str = "whitespace"
-    characters: CharacterVocabulary | None = None
+    characters: CharacterVocabulary | None = None  # of a model that reads Unicode characters, with its words
+    # A file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has neither the
+    # softmax nor an embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
     vocabulary: Path | None = None
-    scalar_mixes: list[str] = field(default_factory=list)
+    scalar_mixes: list[str] = field(default_factory=list)  # their names in the source
+    # Names and shapes of tensors of the source that project ELMo's vectors and are not converted.
     left_behind: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -59,9 +51,7 @@ def new_model(config: ElmoConfig) -> ElmoModel | ElmoForPreTraining:
     return ElmoModel(config) if config.vocab_size is None else ElmoForPreTraining(config)
 
 
-def model_of(
-    config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = "float32"
-) -> ElmoModel | ElmoForPreTraining:
+def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") -> ElmoModel | ElmoForPreTraining:
     """The model with a configuration and the arrays of a [`Source`], in evaluation mode. Raises ValueError if a weight
     is NaN or infinite, or too large for `dtype`."""
     model = new_model(config)
@@ -76,20 +66,19 @@ def model_of(
     return model.to(getattr(torch, dtype)).eval()
 
 
-def write_checkpoint(
-    out: Path, source: Source, dtype: str, word_splitting: str | None, about: ModelCard | None
-) -> Path:
-    """Writes a model as the folder `out`, for [`hf_elmo.conversion.convert`]: `dtype` and `word_splitting` are its
-    arguments; the model card includes the page `about`."""
+def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str | None, page: ModelCard | None) -> Path:
+    """Writes a model as the folder `out`, with the arguments of [`convert`]; the model card includes the page."""
     model, splitting = model_of(source.config, source.arrays, dtype), word_splitting or source.word_splitting
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
     has_words = embeds_words or isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_words else {}
-    length = source.config.max_word_length
-    tokenizer = ElmoTokenizer(splitting, max_word_length=length, embeds_words=embeds_words, **files)
+    tokenizer = ElmoTokenizer(splitting, source.config.max_word_length, embeds_words=embeds_words, **files)
     if source.characters is not None:
         tokenizer.character_vocab = source.characters
-    digests = [(file.name, digest_of(file)) for file in source.files]  # names without folders
+    digests = []
+    for file in source.files:
+        with file.open("rb") as opened:
+            digests.append((file.name, hashlib.file_digest(opened, "sha256").hexdigest()))  # names without folders
     record = {
         "converted_with": f"hf_elmo {version('hf-elmo')}",
         "source_format": source.format,
@@ -101,7 +90,7 @@ def write_checkpoint(
     }
     fields = record | {"sources": digests, "config": model.config, "parameters": model.num_parameters()}
     fields |= {"word_splitting": splitting, "learned_mix": bool(np.any(source.arrays.get(SCALAR_MIX[0], 0)))}
-    card = make_card(out.resolve().name, about, **fields)
+    card = make_card(out.resolve().name, page, **fields)
     record = {name: value for name, value in record.items() if value}
     with new_path(out) as folder:
         model.save_pretrained(folder)
@@ -115,12 +104,6 @@ def write_checkpoint(
         written = type(model).from_pretrained(folder, dtype="auto").state_dict()
         torch.testing.assert_close(written, dict(model.state_dict()), rtol=0, atol=0)
     return out
-
-
-def digest_of(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def require_absent(out: Path) -> None:

@@ -17,13 +17,12 @@ def unpack(path: Path) -> Iterator[Path]:
         if path.is_file() and tarfile.is_tarfile(path):
             with tarfile.open(path) as archive:
                 archive.extractall(folder, filter="data")
-            yield Path(folder)
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)  # drops ".." from paths and writes no links
-            yield Path(folder)
         else:
-            yield path
+            folder = path
+        yield Path(folder)
 
 
 def find_files(folder: Path, pattern: str) -> list[Path]:

@@ -11,15 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from hf_elmo.configuration_elmo import (
-    PUBLISHED_FILTERS,
-    SENTENCE_BEGIN_ID,
-    SENTENCE_END_ID,
-    WORD_BEGIN_ID,
-    WORD_END_ID,
-    WORD_PADDING_ID,
-    ElmoConfig,
-)
+from hf_elmo.configuration_elmo import PUBLISHED_FILTERS, SENTENCE_BEGIN_ID, ElmoConfig
 from hf_elmo.tokenization_elmo import FIRST_WORD_ID, CharacterVocabulary
 
 from .allennlp import Entry, read_tensors, reorder
@@ -39,9 +31,9 @@ SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.js
 NAMES = ("token_embedder.convolutions.", "token_embedder.highways", "token_embedder.projection", "encoder")
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
 UNKNOWN = "<oov>"
-# ELMoForManyLangs swaps the two names: a word begins with "<eow>" and ends with "<bow>".
-MARKER_IDS = {UNKNOWN: 1, "<bos>": SENTENCE_BEGIN_ID, "<eos>": SENTENCE_END_ID}
-MARKER_IDS |= {"<eow>": WORD_BEGIN_ID, "<bow>": WORD_END_ID, "<pad>": WORD_PADDING_ID}
+# The five markers have consecutive ids. ELMoForManyLangs swaps two: a word begins with "<eow>" and ends with "<bow>".
+MARKERS = ("<bos>", "<eos>", "<eow>", "<bow>", "<pad>")
+MARKER_IDS = {UNKNOWN: 1, **{name: number for number, name in enumerate(MARKERS, SENTENCE_BEGIN_ID)}}
 BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 
 

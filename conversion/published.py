@@ -22,26 +22,19 @@ NLPL_OWN = ("http://vectors.nlpl.eu/repository/20/",)
 CLARIN_SI = ("https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/",)
 TF_HUB = ("https://storage.googleapis.com/tfhub-modules/google/elmo/",)
 # How a file begins, by its ending, and how others do not: a network that asks for a login serves a page as every file.
-CONTENTS = {
-    ".json": rb'\s*\{(?s:.*)"lstm"',
-    ".hdf5": rb"\x89HDF",
-    ".zip": rb"PK",
-    ".gz": rb"\x1f\x8b",
-    ".txt": rb"</?S>",
-}
-OTHER_CONTENTS = rb"(?!\s*<[!?\w])(?s:.)"
+BEGINS = {".json": rb'\s*\{(?s:.*)"lstm"', ".hdf5": rb"\x89HDF", ".zip": rb"PK", ".gz": rb"\x1f\x8b", ".txt": rb"</?S>"}
+OTHERS_BEGIN = rb"(?!\s*<[!?\w])(?s:.)"
 
 
 class Published(NamedTuple):
-    """A published model: a description; the paths of its files below each of the hosts, which are tried in this order;
-    how its tokenizer splits text by default; the values in its page, if this describes several models."""
+    """A published model."""
 
     about: str
-    files: tuple[str, ...]
-    hosts: tuple[str, ...] = ALLENNLP
+    files: tuple[str, ...]  # their paths below each of the hosts
+    hosts: tuple[str, ...] = ALLENNLP  # which are tried in this order
     word_splitting: str = "lm1b"
     page: str | None = None
-    page_fields: Mapping[str, str] = {}
+    page_fields: Mapping[str, str] = {}  # the values in its page, if this describes several models
 
 
 def _files(folder: str, name: str | None = None, weights: str = "weights") -> tuple[str, str]:
@@ -49,19 +42,17 @@ def _files(folder: str, name: str | None = None, weights: str = "weights") -> tu
     return f"{folder}/{name}_options.json", f"{folder}/{name}_{weights}.hdf5"
 
 
-_ORIGINAL = "2x4096_512_2048cnn_2xhighway"
-_TRAINING = f"{_ORIGINAL}_tf_checkpoint"
+_LARGE = "2x4096_512_2048cnn_2xhighway"
+_TRAINING = f"{_LARGE}_tf_checkpoint"
 PUBLISHED = {
     "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
     "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
-    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_ORIGINAL)),
-    "original-5.5b": Published(
-        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_ORIGINAL}_5.5B")
-    ),
+    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_LARGE)),
+    "original-5.5b": Published("English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_LARGE}_5.5B")),
     "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
     "pubmed": Published(
         "English, PubMed, of AllenNLP's contributed models",
-        _files("contributed/pubmed", f"elmo_{_ORIGINAL}", "weights_PubMed_only"),
+        _files("contributed/pubmed", f"elmo_{_LARGE}", "weights_PubMed_only"),
     ),
     "seqvec": Published(
         "proteins, UniRef50 (SeqVec); each letter is a word",
@@ -80,6 +71,12 @@ PUBLISHED = {
     ),
 }
 
+
+def _add(family: str, key: str, about: str, file: str, hosts: tuple[str, ...], **fields: str) -> None:
+    """Adds a model of one file, of a family of models that share a page with the values `fields`."""
+    PUBLISHED[f"{family}-{key}"] = Published(about, (file,), hosts, "whitespace", family, fields)
+
+
 # The code and the language of each model of ELMoForManyLangs, in the order of the models' numbers in NLPL's repository
 # of word vectors. The first number is 136.
 _LANGUAGES = (
@@ -92,15 +89,8 @@ _LANGUAGES = (
 )
 for number, entry in enumerate(_LANGUAGES.split(", "), start=136):
     code, _, language = entry.partition(" ")
-    fields = {"code": code, "language": language, "number": str(number)}
-    PUBLISHED[f"manylangs-{code}"] = Published(
-        f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip",
-        (f"{number}.zip",),
-        NLPL,
-        "whitespace",
-        "manylangs",
-        fields,
-    )
+    about = f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip"
+    _add("manylangs", code, about, f"{number}.zip", NLPL, code=code, language=language, number=str(number))
 
 # The code, the language and two examples of each model of EMBEDDIA.
 _EMBEDDIA = (
@@ -113,11 +103,9 @@ _EMBEDDIA = (
     ("sv", "Swedish", "Barnet läser en bok .", "Vattnet är kallt ."),
 )
 for code, language, first, second in _EMBEDDIA:
-    fields = {"code": code, "language": language, "first": first, "second": second}
     file = f"{language.lower()}-elmo.tar.gz"
-    PUBLISHED[f"embeddia-{code}"] = Published(
-        f"{language}, EMBEDDIA, {CLARIN_SI[0]}{file}", (file,), CLARIN_SI, "whitespace", "embeddia", fields
-    )
+    about = f"{language}, EMBEDDIA, {CLARIN_SI[0]}{file}"
+    _add("embeddia", code, about, file, CLARIN_SI, code=code, language=language, first=first, second=second)
 
 # The number in NLPL's repository, the language's code and name, and two examples, of models trained with simple_elmo.
 _OSLO = (
@@ -129,15 +117,11 @@ _OSLO = (
 )
 for number, code, language, first, second in _OSLO:
     fields = {"number": number, "code": code, "language": language, "first": first, "second": second}
-    PUBLISHED[f"nlpl-{number}"] = Published(
-        f"{language}, NLPL, {NLPL_OWN[0]}{number}.zip", (f"{number}.zip",), NLPL_OWN, "whitespace", "nlpl", fields
-    )
+    _add("nlpl", number, f"{language}, NLPL, {NLPL_OWN[0]}{number}.zip", f"{number}.zip", NLPL_OWN, **fields)
 
 for number in ("1", "2", "3"):
     fields = {"number": number, "first": "the cat is on the mat", "second": "dogs are in the fog"}
-    PUBLISHED[f"tfhub-{number}"] = Published(
-        f"English, TF-Hub's google/elmo/{number}", (f"{number}.tar.gz",), TF_HUB, "whitespace", "tfhub", fields
-    )
+    _add("tfhub", number, f"English, TF-Hub's google/elmo/{number}", f"{number}.tar.gz", TF_HUB, **fields)
 
 
 def all_names() -> dict[str, str]:
@@ -146,7 +130,6 @@ def all_names() -> dict[str, str]:
 
 
 def page(name: str) -> ModelCard:
-    """The page about a published model, for its model card."""
     return published_card(PUBLISHED[name].page or name, **PUBLISHED[name].page_fields)
 
 
@@ -192,5 +175,5 @@ def _begin(file: Path) -> tuple[bytes, bool]:
         return b"", False
     with file.open("rb") as content:
         begin = content.read(1 << 16)
-    pattern = CONTENTS.get(Path(file.name.removesuffix(".partial")).suffix, OTHER_CONTENTS)
+    pattern = BEGINS.get(Path(file.name.removesuffix(".partial")).suffix, OTHERS_BEGIN)
     return begin, re.match(pattern, begin) is not None

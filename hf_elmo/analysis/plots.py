@@ -91,7 +91,6 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def legend_above(axes: Axes, **how: object) -> Axes:
-    """The axes with a legend above the plot, so that the legend covers nothing."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, **how)
     return axes
 

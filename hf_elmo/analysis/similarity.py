@@ -31,21 +31,13 @@ Chunk = tuple[list[tuple[int, list[str]]], Callable[[int | str, list[Place]], np
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A word of a corpus.
+    """A word of a corpus."""
 
-    Args:
-        similarity: cosine similarity to the query vector.
-        word: the word as written in the corpus.
-        sentence: the words of the word's sentence.
-        position: the index of the word in the sentence.
-        row: the index of the sentence in the corpus.
-    """
-
-    similarity: float
-    word: str
+    similarity: float  # the cosine similarity to the query vector
+    word: str  # as written in the corpus
     sentence: list[str]
-    position: int
-    row: int
+    position: int  # the index of the word in the sentence
+    row: int  # the index of the sentence in the corpus
 
     def context(self, words: int = 8) -> tuple[str, str]:
         """Up to `words` words before the word, and after it."""
@@ -91,8 +83,7 @@ def nearest_neighbors(
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
             case), for which only the sentences that contain it are embedded.
-        input_format, text_column, encoding: of a corpus of text, as for [`embed`].
-        pretokenized: whether texts are tokenized already, so that whitespace separates their words.
+        input_format, text_column, encoding, pretokenized: as for [`embed`], of `sentence` and of a corpus of text.
 
     Returns:
         for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first. For a file of vectors of
@@ -108,8 +99,7 @@ def nearest_neighbors(
     position, *_ = positions_of(words, word)
     wanted = None if any_word else words[position].casefold()
     keys: Sequence[int | str] = range(model.config.num_hidden_layers + 1)
-    is_file = isinstance(corpus, (str, os.PathLike))
-    if is_file and (vectors := read_vectors(corpus)):
+    if isinstance(corpus, (str, os.PathLike)) and (vectors := read_vectors(corpus)):
         about, stored = vectors
         if model_fingerprint(model, getattr(torch, about["dtype"])) != about["model"]:
             raise ValueError(f"{corpus} has vectors of another model, or of one with other weights")
@@ -136,9 +126,7 @@ def nearest_neighbors(
     return neighbors
 
 
-def _text_chunks(
-    texts: Iterable[Row], model: ElmoModel, tokenizer: ElmoTokenizer, pretokenized: bool
-) -> Iterator[Chunk]:
+def _text_chunks(texts: Rows, model: ElmoModel, tokenizer: ElmoTokenizer, pretokenized: bool) -> Iterator[Chunk]:
     """Sentences, `ROWS_AT_ONCE` at a time; only the vectors that are asked for are computed."""
     speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
     layers_of: dict[int, np.ndarray] = {}
@@ -163,7 +151,6 @@ def _text_chunks(
 
 
 def _stored_chunks(chunks: Iterable[list[StoredRow]], keys: Sequence[int | str]) -> Iterator[Chunk]:
-    """The rows of a file of vectors."""
     for chunk in chunks:
         arrays = {row: array.reshape(len(keys), *array.shape[-2:]) for row, _, array in chunk}
 

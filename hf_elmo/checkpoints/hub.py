@@ -22,7 +22,6 @@ WEIGHTS = ["model.safetensors", "model-?????-of-?????.safetensors", "model.safet
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", "words.txt", "vocab.txt"]
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
 OTHERS += ["modules.json", "sentence_bert_config.json"]
-PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
 CODE = Path(__file__).parents[1]
 CLASSES = {name: getattr(names, name) for name in ("ElmoConfig", "ElmoTokenizer", *names.MODELS.values())}
@@ -61,7 +60,6 @@ def push(
     Args:
         folder: the folder of the checkpoint, or the name of the model that ships with hf_elmo.
         repository: `"owner/name"`; it is created if it does not exist.
-        private: create a private repository.
         revision: the branch to commit to, which is created if it does not exist; by default `main`.
         dry_run: make no request; return what would be uploaded.
 
@@ -79,7 +77,7 @@ def push(
     config, tokenizer = ElmoConfig.from_pretrained(folder), load_tokenizer(folder)
     require_tokenizer(config, tokenizer)
     with TemporaryDirectory() as staging:
-        for name in filter_repo_objects(names, allow_patterns=PATTERNS):
+        for name in filter_repo_objects(names, allow_patterns=WEIGHTS + TOKENIZER + OTHERS):
             shutil.copyfile(folder / name, Path(staging, name))
         if not any(folder.glob("*_elmo.py")):
             add_remote_code(staging)

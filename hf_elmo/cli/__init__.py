@@ -38,7 +38,6 @@ def common(
     traceback: Annotated[bool, typer.Option("--traceback", help="after an error, show where it happened")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="no progress and no warnings, only errors")] = False,
 ) -> None:
-    """Options of `hf-elmo` itself."""
     if quiet:  # the libraries read these when they are imported, in worker processes, too
         os.environ |= {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         os.environ |= dict.fromkeys(("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY", "DATASETS_VERBOSITY"), "error")

@@ -149,11 +149,10 @@ def neighbors(
     """Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of
     similar spelling, for the layers above occurrences in the corpus, with their rows. CORPUS is text, as for embed, or
     a .parquet file of the vectors of its words that embed wrote."""
+    options = {name: value for name, value in locals().items() if name != "as_json"}
     from hf_elmo.analysis.similarity import nearest_neighbors
 
-    options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
-    options |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
-    found = nearest_neighbors(model, sentence, word, corpus, **options)
+    found = nearest_neighbors(**options)
     lines = []
     for layer, places in found.items():
         name = layer if isinstance(layer, str) else f"layer {layer}"

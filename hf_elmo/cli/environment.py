@@ -18,7 +18,6 @@ LIBRARIES += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
 
 
 def describe_environment() -> dict[str, str]:
-    """What a bug report needs: versions, devices, the C library and the settings."""
     versions = []
     for name in LIBRARIES:
         with suppress(Exception):  # it is not installed, or what pip wrote about it is damaged

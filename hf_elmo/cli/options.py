@@ -24,12 +24,10 @@ def option(metavar: str, help: str, *names: str, min: int | None = None) -> Any:
 
 
 def flag(name: str, help: str, *names: str) -> Any:
-    """An option without a value."""
     return typer.Option(name, *names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """A positional argument."""
     return typer.Argument(metavar=metavar, help=help)
 
 
@@ -40,7 +38,6 @@ def command(short_help: str, *lines: str, name: str | None = None) -> Callable[[
 
 
 def number_or_name(text: str | None) -> str | int | None:
-    """A layer or a column: its number if the text is a number, otherwise its name."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
@@ -50,7 +47,6 @@ def column(help: str) -> Any:
 
 
 def show(value: Any, text: str, as_json: bool) -> None:
-    """Prints the result of a command: its text, or with `--json` its value as JSON in one line."""
     print(json.dumps(value, ensure_ascii=False, default=asdict) if as_json else text)
 
 

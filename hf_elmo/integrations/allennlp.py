@@ -65,16 +65,14 @@ class _ElmoBiLm(nn.Module):
         self.model.freeze_bilm(not requires_grad)
         self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
         self.state: State | None = None
-        self.register_buffer(
-            "cached_ids", batch_to_ids([[] if vocab_to_cache is None else vocab_to_cache])[0], persistent=False
-        )
+        cached = batch_to_ids([[] if vocab_to_cache is None else vocab_to_cache])[0]
+        self.register_buffer("cached_ids", cached, persistent=False)
 
     @property
     def _elmo_lstm(self) -> "_ElmoBiLm":  # code for AllenNLP uses _elmo_lstm.reset_states and _elmo_lstm.stateful
         return self
 
     def get_output_dim(self) -> int:
-        """The size of a word's vector, 2P."""
         return self.model.config.hidden_size
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
@@ -83,8 +81,13 @@ class _ElmoBiLm(nn.Module):
         cached = len(self.cached_ids)
         if word_inputs is not None and cached and bool(((word_inputs >= 0) & (word_inputs < cached)).all()):
             inputs = self.cached_ids[word_inputs] * (word_inputs > 0)[..., None]
-        ids, mask = _with_boundaries(inputs)
-        rows, state = len(ids), None
+        lengths = (inputs > 0).any(2).sum(1)
+        boundaries = _BOUNDARIES.to(inputs.device)
+        rows, state = len(inputs), None
+        ids = nn.functional.pad(inputs, (0, 0, 1, 1))
+        ids[:, 0] = boundaries[0]
+        ids[torch.arange(rows, device=ids.device), lengths + 1] = boundaries[1]
+        mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None] + 2
         if self.stateful and self.state is not None:  # rows that had no state begin with zero
             new_rows = (0, 0, 0, max(0, rows - self.state[0].shape[2]))
             self.state = tuple(nn.functional.pad(part, new_rows) for part in self.state)
@@ -96,7 +99,6 @@ class _ElmoBiLm(nn.Module):
         return {"activations": list(output.hidden_states), "mask": mask.long()}
 
     def reset_states(self) -> None:
-        """Resets the state to zero."""
         self.state = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
@@ -138,22 +140,11 @@ class ScalarMix(nn.Module):
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
-        weights = self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
-        return weighted_sum(weights, layers)
-
-
-def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The ids with `<S>` and `</S>` around each sentence, and the mask `[sentences, words + 2]`, bool."""
-    mask = (inputs > 0).any(2)
-    lengths, boundaries = mask.sum(1), _BOUNDARIES.to(inputs.device)
-    ids = nn.functional.pad(inputs, (0, 0, 1, 1))
-    ids[:, 0] = boundaries[0]
-    ids[torch.arange(len(ids), device=ids.device), lengths + 1] = boundaries[1]
-    return ids, torch.arange(ids.shape[1], device=inputs.device) < lengths[:, None] + 2
+        return weighted_sum(self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0), layers)
 
 
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Removes the boundaries that [`_with_boundaries`] adds from values `[..., words + 2, size]` and the mask."""
+    """Removes the boundaries from values `[..., words + 2, size]` and the mask."""
     inner = mask[:, 2:]
     return values[..., 1:-1, :] * inner[..., None], inner.long()
 

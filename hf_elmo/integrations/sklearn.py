@@ -45,16 +45,12 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def _n_features_out(self) -> int:  # read by ClassNamePrefixFeaturesOutMixin, and by the wrapper of `transform`
-        return self._embed([""]).shape[1]
+        return math.prod(Embedder(**self.get_params()).embed([""]).result().shape[1:])
 
     def fit(self, texts: Iterable[str | list[str]], y: Any = None) -> "ElmoVectorizer":
-        """Does nothing; returns `self`."""
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
-        return self._embed(texts)
-
-    def _embed(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         vectors = Embedder(**self.get_params()).embed(texts).result()
         return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))

@@ -61,7 +61,6 @@ class ClassificationTask(Task):
 
     @staticmethod
     def write(record: Record) -> str:
-        """A line: the label and its probability, or each label and its probability, or the values."""
         if "values" in record:
             return "\t".join("" if value is None else str(value) for value in record["values"]) + "\n"
         columns = record["probabilities"] if "labels" in record else {record["label"]: record["probability"]}

@@ -15,7 +15,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import local_path, require_free
 from ..reading.rows import Pair, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.jobs import Job, progress_bar, require_positive, run
+from ..utils.jobs import Job, cut, progress_bar, require_positive, run
 from .classification import ClassificationTask
 from .coreference import CoreferenceTask
 from .question_answering import QuestionAnsweringTask
@@ -110,7 +110,7 @@ def predict(
         checked = list(_checked(task, rows))
         records: list[Record] = []
         with progress_bar(len(checked), progress, "predicting") as bar:
-            for part in task.cut(checked):
+            for part in cut(checked, lambda row: 1, task.rows_at_once):
                 records += task.run(part)
                 bar.update(len(part))
         return records
@@ -119,14 +119,12 @@ def predict(
         raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
     require_free(output, rows.files, overwrite)
     total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
-    job = _Prediction(task, output)
     with progress_bar(total, progress, "predicting") as bar:
         how = {"overwrite": overwrite, "restart": restart, "workers": workers}
-        return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
+        return Predicted(output, run(_Prediction(task, output), _checked(task, rows), output, bar, **how))
 
 
 def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:
-    """The rows as the task encodes them."""
     for number, row in enumerate(rows):
         try:
             yield task.read(row)
@@ -135,15 +133,13 @@ def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:
 
 
 class _Prediction(Job):
-    """Writes the lines of records."""
-
     def __init__(self, task: Task, output: Path) -> None:
         settings = {"batch_tokens": task.batch_tokens, "pretokenized": task.pretokenized}
         super().__init__(task.model, task.tokenizer, words=task.tokenizer.words, **settings)
         self.task, self.to_lines = task, task.write if output.suffix.lower() == ".tsv" else to_json
 
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
-        return self.task.cut(rows)
+        return cut(rows, lambda row: 1, self.task.rows_at_once)
 
     def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
         return pyarrow.table({"lines": [*map(self.to_lines, self.task.run(rows))]})
@@ -155,5 +151,4 @@ class _Prediction(Job):
 
 
 def to_json(record: Record) -> str:
-    """A record's line in a file `.jsonl`."""
     return json.dumps(record, ensure_ascii=False) + "\n"

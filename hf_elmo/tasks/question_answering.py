@@ -133,9 +133,8 @@ def squad_metrics(
     if its arguments have `label_names=["start_positions", "end_positions", "piece"]`.
 
     Args:
-        tokenizer, passages, answers, pretokenized: as for [`encode_questions`]; the numbers in `piece` are indices into
-            `passages` and `answers`. Questions without rows in a data set are not counted.
-        allow_no_answer: as in the model's configuration.
+        tokenizer, passages, answers, allow_no_answer, pretokenized: as for [`encode_questions`]; the numbers in `piece`
+            are indices into `passages` and `answers`. Questions without rows in a data set are not counted.
         max_answer_words: the maximum number of words in an answer.
 
     Returns:
@@ -171,17 +170,15 @@ def squad_metrics(
     return compute
 
 
-def _best(
-    logits: Iterable[tuple], passage: str, offsets: np.ndarray, allow_no_answer: bool, max_answer_words: int
-) -> Record:
+def _best(logits: Iterable[tuple], passage: str, offsets: np.ndarray, allow_no_answer: bool, max_words: int) -> Record:
     """The record of the best answer to a question, from the logits of starts and ends of each piece of its passage. The
     score of a span is the maximum over pieces, that of no answer the minimum, as other pieces may have the answer."""
-    spans = np.full((len(offsets), max_answer_words), -np.inf)  # by first word, and by length minus 1
+    spans = np.full((len(offsets), max_words), -np.inf)  # by first word, and by length minus 1
     no_answer = np.inf
     for (_, position, first, words), start, end in logits:
         inside = slice(position, position + words)
-        ends = np.concatenate((np.asarray(end[inside], np.float64), np.full(max_answer_words - 1, -np.inf)))
-        ends = np.lib.stride_tricks.sliding_window_view(ends, max_answer_words)
+        ends = np.concatenate((np.asarray(end[inside], np.float64), np.full(max_words - 1, -np.inf)))
+        ends = np.lib.stride_tricks.sliding_window_view(ends, max_words)
         scores = np.asarray(start[inside], np.float64)[:, None] + ends
         spans[first : first + words] = np.maximum(spans[first : first + words], scores)
         no_answer = min(no_answer, float(start[0]) + float(end[0]))
@@ -275,5 +272,4 @@ class QuestionAnsweringTask(Task):
 
     @staticmethod
     def write(record: Record) -> str:
-        """A line: the answer, without line breaks, and its score."""
         return f"{' '.join(record['answer'].split())}\t{record['score']:.6f}\n"

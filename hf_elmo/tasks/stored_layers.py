@@ -75,7 +75,6 @@ def store_layers(
         return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")
     parts = VERSION, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
     fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-    file = None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model), torch.autocast(model.device.type, enabled=False):
         stored = dataset.map(
             lambda texts, numbers: _compute(model, texts, numbers, dtype, batch_tokens),
@@ -85,7 +84,7 @@ def store_layers(
             writer_batch_size=ROWS,
             remove_columns=["input_ids"],
             features=features,
-            cache_file_name=file,
+            cache_file_name=None if folder is None else str(Path(local_path(folder), f"layers-{fingerprint}.arrow")),
             new_fingerprint=fingerprint,
             desc="Computing the biLM's layers",
         )
@@ -124,7 +123,14 @@ class LayersMixin:
 
     def __init__(self, tokenizer: ElmoTokenizer, model: ElmoTaskModel | None = None, **options: Any) -> None:
         super().__init__(tokenizer, **options)  # type: ignore[call-arg]
-        self.begin = None if model is None or not model.config.use_elmo else _layers_of_begin(model, tokenizer)
+        self.begin = None
+        if model is not None and model.config.use_elmo:
+            # The forward halves of the layers of `<S>`, `[layers, P]`, by which the owner of stored layers is
+            # recognized: no word precedes `<S>`, so that they depend on the biLM's weights alone.
+            begin = torch.tensor([[tokenizer.convert_tokens_to_ids(str(tokenizer.bos_token))]], device=model.device)
+            with evaluation_mode(model), torch.no_grad():
+                layers = model.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states
+            self.begin = torch.stack(layers)[:, 0, 0, : model.config.projection_size].float().cpu()
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         if "input_ids" in features[0]:
@@ -151,16 +157,6 @@ class LayersMixin:
 class LayersCollator(LayersMixin, DataCollatorWithPadding):
     """transformers' `DataCollatorWithPadding`, which also pads rows of [`store_layers`]. These need `model`, which will
     read them: a ValueError is raised if they are layers of another biLM. `options` are those of transformers."""
-
-
-@torch.no_grad()
-def _layers_of_begin(model: ElmoTaskModel, tokenizer: ElmoTokenizer) -> Tensor:
-    """The forward halves of the layers of `<S>`, `[layers, P]`, by which the owner of stored layers is recognized: no
-    word precedes `<S>`, so that they depend on the biLM's weights alone."""
-    begin = torch.tensor([[tokenizer.convert_tokens_to_ids(str(tokenizer.bos_token))]], device=model.device)
-    with evaluation_mode(model):
-        layers = model.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states
-    return torch.stack(layers)[:, 0, 0, : model.config.projection_size].float().cpu()
 
 
 def place(rows: Sequence[Any], mask: Tensor) -> Tensor:

@@ -100,9 +100,8 @@ def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[li
         tags = tags[1]
     elif tags.shape != labels.shape:  # else `preprocess_logits_for_metrics` has chosen the labels
         tags = tags.argmax(axis=2)
-    is_word = labels != -100
     return tuple(
-        [[id2label[int(label)] for label in row[mask]] for row, mask in zip(rows, is_word, strict=True)]
+        [[id2label[int(label)] for label in row[mask]] for row, mask in zip(rows, labels != -100, strict=True)]
         for rows in (labels, tags)
     )
 

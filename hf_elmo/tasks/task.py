@@ -1,6 +1,6 @@
 """What the tasks have in common: a fine-tuned model that is run over rows, in batches of rows of similar length."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -10,7 +10,6 @@ from transformers import BatchEncoding
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.jobs import cut
 
 Record = dict[str, Any]
 
@@ -37,6 +36,9 @@ class Task:
     types: ClassVar[tuple] = (str | list,)  # of the parts of a row
     reads_one = False  # whether a batch is one piece
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")  # of the files that `predict` can write
+    decode: Callable[[Sequence[Any], BatchEncoding, Any], Iterable[Any]]  # of the pieces, the batch and the output
+    join: Callable[[Any, list[Any]], Record]  # of a row, which is blank if it has no results, and its results
+    write: Callable[[Record], str]  # for files `.tsv`
 
     def __init__(
         self, model: ElmoTaskModel, tokenizer: ElmoTokenizer, batch_tokens: int = 4096, pretokenized: bool = False
@@ -52,10 +54,6 @@ class Task:
             raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
         return row
 
-    def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
-        """The rows that are predicted together, one list after another."""
-        return cut(rows, lambda row: 1, self.rows_at_once)
-
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         """The words of each text, or of both texts of a pair."""
         sides = list(zip(*rows, strict=True)) if len(self.types) == 2 else [rows]
@@ -63,22 +61,8 @@ class Task:
         return [Piece(row, sum(len(own) + 2 for own in texts), texts) for row, texts in enumerate(words) if all(texts)]
 
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
-        """The arguments of the model."""
         texts = map(list, zip(*pieces, strict=True))
         return self.tokenizer(*texts, is_split_into_words=True, padding=True, return_tensors="pt")
-
-    def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterable[Any]:
-        """A result for each piece of a batch."""
-        raise NotImplementedError
-
-    def join(self, row: Any, results: list[Any]) -> Record:
-        """The record of a row, which is blank if it has no results."""
-        raise NotImplementedError
-
-    @staticmethod
-    def write(record: Record) -> str:
-        """The lines of a record in a file `.tsv`."""
-        raise NotImplementedError
 
     def run(self, rows: Sequence[Any]) -> list[Record]:
         """The records of rows, which are as `read` returns them. Raises ValueError if an output is NaN."""
@@ -102,5 +86,4 @@ def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> di
 
 
 def ratio(part: float, whole: float) -> float:
-    """`part / whole`, or 0 if `whole` is 0."""
     return float(part / whole) if whole else 0.0

@@ -35,8 +35,7 @@ def read_word_vectors(
     Raises:
         ValueError: a line is malformed, the file is truncated, or there is no vector, or none of `words`.
     """
-    path = os.fspath(path)
-    is_binary = path.lower().removesuffix(".gz").endswith(".bin")
+    is_binary = os.fspath(path).lower().removesuffix(".gz").endswith(".bin")
     if words is not None:
         words = {form for word in as_list(words, "words") for form in (word, word.lower())}
     vectors: dict[str, np.ndarray] = {}
@@ -46,7 +45,7 @@ def read_word_vectors(
     return list(vectors), np.stack(list(vectors.values()))
 
 
-def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
+def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
     for line in read_lines(path, newline="\n", errors="replace"):
@@ -61,7 +60,7 @@ def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
         raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: download it again.")
 
 
-def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
+def _read_binary(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     with open_file(path) as file:
         count, size = map(int, file.readline().split())
         for _ in range(count):
@@ -120,8 +119,7 @@ def count_words(
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """
     require_positive(min_count=min_count, limit=limit)
-    counts = Counter(
-        word.lower() if lowercase else word for words in tokenizer.split_into_words(texts) for word in words if word
-    )
+    words = chain.from_iterable(tokenizer.split_into_words(texts))
+    counts = Counter(word.lower() if lowercase else word for word in words if word)
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     return [word for _, word in ranked[:limit]]
