@@ -144,7 +144,8 @@ def embed(
             return encoder.embed(texts, advance=bar.update).result()
     total = 0
     names = []
-    for total, row in enumerate(rows, start=1):  # noqa: B007, a malformed row raises here, before the work
+    for row in rows:  # a malformed row raises here, before the work
+        total += 1
         if isinstance(row, NamedRow):
             names.append(row.name)
     require_writable(output, encoder.layout, names, total)

@@ -47,8 +47,10 @@ def read_sentences(
         if not (lines := [line for line in lines if not line[1][0].startswith("# ")]):
             continue
         own = [columns for _, columns in lines if not columns[0].startswith("#")]
-        if own or not size:
-            size = Counter(map(len, own or (columns for _, columns in lines))).most_common(1)[0][0]
+        if own:
+            size = Counter(map(len, own)).most_common(1)[0][0]
+        elif not size:
+            continue  # comments above the first sentence
         if word is None and own:
             word = _word_column(own)
         wanted = [word or 0] if tag is None else [word or 0, tag]

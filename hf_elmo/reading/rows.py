@@ -50,7 +50,7 @@ BEGINNINGS = {
     "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-"
     r"|1\t([^\t]*\t){8}[^\t]*$|([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\s*$",
     "fasta": r">\S",
-    "jsonl": r'\{\s*("|$)|\[\s*(["{]|$)',
+    "jsonl": r'[\[{]\s*$|\[\s*\{|\["|\{\s*"[^"]+":',
     "xml": r"<\?xml|<!DOCTYPE|<html",
     "tsv": r".*\S\t\S",
 }
