@@ -22,8 +22,14 @@ NLPL_OWN = ("http://vectors.nlpl.eu/repository/20/",)
 CLARIN_SI = ("https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/",)
 TF_HUB = ("https://storage.googleapis.com/tfhub-modules/google/elmo/",)
 # How a file begins, by its ending, and how others do not: a network that asks for a login serves a page as every file.
-BEGINS = {".json": rb'\s*\{(?s:.*)"lstm"', ".hdf5": rb"\x89HDF", ".zip": rb"PK", ".gz": rb"\x1f\x8b", ".txt": rb"</?S>"}
-OTHERS_BEGIN = rb"(?!\s*<[!?\w])(?s:.)"
+CONTENTS = {
+    ".json": rb'\s*\{(?s:.*)"lstm"',
+    ".hdf5": rb"\x89HDF",
+    ".zip": rb"PK",
+    ".gz": rb"\x1f\x8b",
+    ".txt": rb"</?S>",
+}
+OTHER_CONTENTS = rb"(?!\s*<[!?\w])(?s:.)"
 
 
 class Published(NamedTuple):
@@ -42,17 +48,19 @@ def _files(folder: str, name: str | None = None, weights: str = "weights") -> tu
     return f"{folder}/{name}_options.json", f"{folder}/{name}_{weights}.hdf5"
 
 
-_LARGE = "2x4096_512_2048cnn_2xhighway"
-_TRAINING = f"{_LARGE}_tf_checkpoint"
+_ORIGINAL = "2x4096_512_2048cnn_2xhighway"
+_TRAINING = f"{_ORIGINAL}_tf_checkpoint"
 PUBLISHED = {
     "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
     "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
-    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_LARGE)),
-    "original-5.5b": Published("English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_LARGE}_5.5B")),
+    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_ORIGINAL)),
+    "original-5.5b": Published(
+        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_ORIGINAL}_5.5B")
+    ),
     "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
     "pubmed": Published(
         "English, PubMed, of AllenNLP's contributed models",
-        _files("contributed/pubmed", f"elmo_{_LARGE}", "weights_PubMed_only"),
+        _files("contributed/pubmed", f"elmo_{_ORIGINAL}", "weights_PubMed_only"),
     ),
     "seqvec": Published(
         "proteins, UniRef50 (SeqVec); each letter is a word",
@@ -175,5 +183,5 @@ def _begin(file: Path) -> tuple[bytes, bool]:
         return b"", False
     with file.open("rb") as content:
         begin = content.read(1 << 16)
-    pattern = BEGINS.get(Path(file.name.removesuffix(".partial")).suffix, OTHERS_BEGIN)
+    pattern = CONTENTS.get(Path(file.name.removesuffix(".partial")).suffix, OTHER_CONTENTS)
     return begin, re.match(pattern, begin) is not None

@@ -31,13 +31,21 @@ Chunk = tuple[list[tuple[int, list[str]]], Callable[[int | str, list[Place]], np
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A word of a corpus."""
+    """A word of a corpus.
 
-    similarity: float  # the cosine similarity to the query vector
-    word: str  # as written in the corpus
+    Args:
+        similarity: cosine similarity to the query vector.
+        word: the word as written in the corpus.
+        sentence: the words of the word's sentence.
+        position: the index of the word in the sentence.
+        row: the index of the sentence in the corpus.
+    """
+
+    similarity: float
+    word: str
     sentence: list[str]
-    position: int  # the index of the word in the sentence
-    row: int  # the index of the sentence in the corpus
+    position: int
+    row: int
 
     def context(self, words: int = 8) -> tuple[str, str]:
         """Up to `words` words before the word, and after it."""

@@ -60,6 +60,7 @@ def push(
     Args:
         folder: the folder of the checkpoint, or the name of the model that ships with hf_elmo.
         repository: `"owner/name"`; it is created if it does not exist.
+        private: create a private repository.
         revision: the branch to commit to, which is created if it does not exist; by default `main`.
         dry_run: make no request; return what would be uploaded.
 

@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.plots import plot_similarities, plot_word_plane
-from ..analysis.scoring import substitutes
+from ..analysis.scoring import Candidates, substitutes
 from ..analysis.similarity import layer_similarities, nearest_neighbors, word_plane
 from ..checkpoints.loading import NAME, load_model, locate
 from ..configuration_elmo import ElmoConfig
@@ -21,7 +21,7 @@ from ..utils.extras import extra_needed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..analysis.similarity import LayerSimilarities, WordPlane
+    from ..analysis.similarity import LayerSimilarities, Neighbor, WordPlane
 
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
 SETTINGS = {
@@ -90,33 +90,15 @@ class Explorer:
         """A table of the nearest uses of a word in the corpus (the file, or `corpus`, one sentence per line)."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
         how = {"top": int(top), **self.reading, **self.options}
-        content = ""
-        for layer, places in nearest_neighbors(self.model, sentence, word, source, **how).items():
-            if layer == 0:
-                words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
-                content += f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"
-                continue
-            rows = ""
-            for one in places:
-                before, after = map(escape, one.context())
-                rows += f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td><td class="word">'
-                rows += f'{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
-            rows = rows or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
-            content += f'<table class="uses"><caption>layer {layer} (LSTM): the nearest uses of the word</caption>'
-            content += f"{rows}</table>"
-        return card(content)
+        neighbors = nearest_neighbors(self.model, sentence, word, source, **how)
+        return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
 
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
         """Three tables of the words that the language models expect in place of a word."""
         place, *_ = substitutes(self.model, sentence, word, top=int(top), **self.reading)
         names = "both directions", "forward (the words before)", "backward (the words after)"
-        tables = ""
-        for name, candidates in zip(names, (place.candidates, place.forward, place.backward), strict=True):
-            tables += f"<div><table><caption>{name}</caption>"
-            for other, value in candidates:
-                tables += f'<tr><td class="word">{escape(other)}</td><td>{math.exp(value):.3f}</td></tr>'
-            tables += "</table></div>"
-        return card(f'<div class="columns">{tables}</div>')
+        tables = map(_candidates, names, (place.candidates, place.forward, place.backward))
+        return card(f'<div class="columns">{"".join(tables)}</div>')
 
     def plane(self, sentences: str, word: str = "", layer: int | None = None) -> str:
         """A picture of the word vectors of sentences (one per line) in the plane; for a word, also its similarities."""
@@ -129,7 +111,29 @@ class Explorer:
 
 
 def card(content: str) -> str:
+    """`content`, which is HTML, with the style of the page."""
     return f'{STYLE}<div class="elmo">{content}</div>'
+
+
+def _neighbors_of_layer(layer: int, places: list[Neighbor]) -> str:
+    """For layer 0 the words in one line; for a layer above, a table of occurrences with the word in the middle."""
+    if layer == 0:
+        words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
+        return f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"
+    rows = ""
+    for one in places:
+        before, after = map(escape, one.context())
+        rows += f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td><td class="word">'
+        rows += f'{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
+    rows = rows or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
+    return f'<table class="uses"><caption>layer {layer} (LSTM): the nearest uses of the word</caption>{rows}</table>'
+
+
+def _candidates(name: str, candidates: Candidates) -> str:
+    rows = (
+        f'<tr><td class="word">{escape(word)}</td><td>{math.exp(value):.3f}</td></tr>' for word, value in candidates
+    )
+    return f"<div><table><caption>{name}</caption>{''.join(rows)}</table></div>"
 
 
 def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:

@@ -99,6 +99,7 @@ class _ElmoBiLm(nn.Module):
         return {"activations": list(output.hidden_states), "mask": mask.long()}
 
     def reset_states(self) -> None:
+        """Resets the state to zero."""
         self.state = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:

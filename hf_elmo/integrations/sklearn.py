@@ -48,6 +48,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return math.prod(Embedder(**self.get_params()).embed([""]).result().shape[1:])
 
     def fit(self, texts: Iterable[str | list[str]], y: Any = None) -> "ElmoVectorizer":
+        """Does nothing; returns `self`."""
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:

@@ -90,10 +90,12 @@ class ElmoPipe:
                 yield doc
 
     def to_disk(self, path: str | Path, **_: Any) -> None:
+        """Saves the checkpoint; spaCy calls this when it saves the pipeline."""
         for part in load_model(self.model, device=None):
             part.save_pretrained(path)
 
     def from_disk(self, path: str | Path, **_: Any) -> "ElmoPipe":
+        """Uses the checkpoint that [`to_disk`] saved."""
         self.model = path
         vars(self).pop("embedder", None)
         return self

@@ -47,10 +47,12 @@ def read_sentences(
         if not (lines := [line for line in lines if not line[1][0].startswith("# ")]):
             continue
         own = [columns for _, columns in lines if not columns[0].startswith("#")]
+        if not own and not size:  # above the first sentence, "# by me" is a comment, and "#me O" is a word
+            own = [columns for _, columns in lines if columns[0] != "#"]
         if own:
             size = Counter(map(len, own)).most_common(1)[0][0]
         elif not size:
-            continue  # comments above the first sentence
+            continue
         if word is None and own:
             word = _word_column(own)
         wanted = [word or 0] if tag is None else [word or 0, tag]

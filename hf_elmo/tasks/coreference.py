@@ -78,19 +78,24 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> Dataset:
             sentence.append(columns[3])
             document["clusters"].append((where, columns[-1]))
     for document in documents:
-        begun: defaultdict[str, list[int]] = defaultdict(list)
-        cluster_of: dict[Span, str] = {}
-        for index, (_, column) in enumerate(document["clusters"]):
-            for part in filter(None, column.strip("_-").split("|")):  # such as `(3|(0)`
-                number = part.strip("()")
-                if part[0] == "(":
-                    begun[number].append(index)
-                if part[-1] == ")":
-                    cluster_of.setdefault((begun[number].pop(), index), number)
-        for first, *_ in filter(None, begun.values()):
-            raise ValueError(f"{document['clusters'][first][0]}: a mention begins and does not end")
-        document["clusters"] = list(map(sorted, _of_mentions((*span, number) for span, number in cluster_of.items())))
+        document["clusters"] = _clusters(document["clusters"])
     return Dataset.from_list(documents)
+
+
+def _clusters(columns: Sequence[tuple[str, str]]) -> list[list[Span]]:
+    """The clusters in the columns of words, such as `(3|(0)`, each with the line's place."""
+    begun: defaultdict[str, list[int]] = defaultdict(list)
+    cluster_of: dict[Span, str] = {}
+    for index, (_, column) in enumerate(columns):
+        for part in filter(None, column.strip("_-").split("|")):
+            number = part.strip("()")
+            if part[0] == "(":
+                begun[number].append(index)
+            if part[-1] == ")":
+                cluster_of.setdefault((begun[number].pop(), index), number)
+    for starts in filter(None, begun.values()):
+        raise ValueError(f"{columns[starts[0]][0]}: a mention begins and does not end")
+    return list(map(sorted, _of_mentions((first, last, number) for (first, last), number in cluster_of.items())))
 
 
 def encode_document(
@@ -102,6 +107,7 @@ def encode_document(
     """A document as a row for [`ElmoForCoreferenceResolution`]: its sentences in sequence, each with its boundaries.
 
     Args:
+        tokenizer: the model's.
         document: a text with one sentence per line, or a list of sentences, lists of words. Blank ones are left out.
         clusters: for training, each a list of mentions. A mention is a pair: its first and last word, counted over
             the document from 0. The clusters become `labels` `[mentions, 3]`.
