@@ -51,7 +51,10 @@ BEGINNINGS = {
     r"|1\t([^\t]*\t){8}[^\t]*$|([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\s*$",
     "fasta": r">\S",
     "jsonl": r'[\[{]\s*$|\[\s*\{|\["|\{\s*"[^"]+":',
-    "xml": r"<\?xml|<!DOCTYPE|<html",
+    "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
+    "trees": r"\( ?\(?(\d|[A-Z]+) \([A-Z\d(-]",
+    "fastText": r"__label__\S",
+    "SVMlight": r"[-+\d.]+( \d+:[-\d.]+)+\s*$",
     "tsv": r".*\S\t\S",
 }
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
@@ -71,7 +74,8 @@ class Rows:
     """The rows of any input, checked. They can be iterated repeatedly, each time from the beginning.
 
     A row is a `str` (text to be split into words) or a `list[str]` (words; in FASTA, a [`NamedRow`] of upper-case
-    letters), or with further columns a tuple. Blank lines of text and TSV files are rows; in TSV, quotes are ordinary.
+    letters), or with further columns a tuple. Blank lines of text and TSV files are rows. In TSV, quotes are ordinary,
+    except around a field in which each quote is doubled, as in CSV.
 
     Args:
         inputs: a path, a folder, a glob pattern or an address; `"-"`, standard input; a list of `Path`s; or rows in
@@ -241,7 +245,8 @@ class Rows:
             raise ValueError(f"{file} is no whole file of Parquet: {error}") from error
 
     def _read_tsv(self, file: str) -> Iterator[tuple[int, dict[str, str]]]:
-        return self._read_csv(file, "tabs", delimiter="\t", quoting=csv.QUOTE_NONE)
+        for number, row in self._read_csv(file, "tabs", delimiter="\t", quoting=csv.QUOTE_NONE):
+            yield number, {name: _unquoted(text) for name, text in row.items()}
 
     def _read_csv(self, file: str, separators: str = "commas", **dialect: Any) -> Iterator[tuple[int, dict[str, str]]]:
         csv.field_size_limit(max(CSV_FIELD_CHARACTERS, csv.field_size_limit()))
@@ -300,6 +305,13 @@ def _is_header(row: list[str], text_column: str | int | None) -> bool:
     numbers = [str(column) for column in range(len(row))]
     by_pandas = row == numbers or (len(row) > 1 and row == ["", *numbers[:-1]])
     return by_pandas or not isinstance(text_column, int) or text_column >= len(row)
+
+
+def _unquoted(text: str) -> str:
+    """A field of a TSV without the quotes that csv and pandas put around it if it has quotes, which they double."""
+    inner = text[1:-1]
+    is_quoted = text[:1] == text[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if is_quoted else text
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
