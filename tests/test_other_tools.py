@@ -139,6 +139,11 @@ def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
     nlp.to_disk(tmp_path / "pipeline")
     (folder / "model.safetensors").unlink()  # it is in the pipeline
     np.testing.assert_allclose(spacy.load(tmp_path / "pipeline")(TEXTS[0]).tensor, first.tensor, atol=1e-6)
+    example = spacy.training.Example.from_dict(nlp.make_doc("a"), {})
+    nlp.add_pipe("tok2vec").initialize(lambda: [example], nlp=nlp)  # it replaces `doc.tensor`
+    for part in (nlp(TEXTS[0]), nlp(TEXTS[0])[0]):
+        with pytest.raises(ValueError, match="add 'elmo' after it"):
+            _ = part.vector
 
 
 @pytest.mark.parametrize("width", [22, 30])

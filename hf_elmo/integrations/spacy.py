@@ -1,7 +1,7 @@
 """The spaCy component `elmo`, registered by an entry point. It gives vectors to tokens, spans and documents."""
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,20 @@ from ..checkpoints.loading import load_model
 from ..embedding.workers import Embedder
 
 
-def row(token: Token) -> np.ndarray:
-    return token.doc.tensor[token.i]
+def tensor(doc: Doc, size: int) -> np.ndarray:
+    """The rows of the tokens; ValueError if they are not ELMo's, of this size."""
+    if doc.tensor.shape[1] != size:
+        raise ValueError("a component after 'elmo', such as 'tok2vec', has replaced doc.tensor: add 'elmo' after it")
+    return doc.tensor
 
 
-def mean(words: Doc | Span) -> np.ndarray:
+def row(token: Token, size: int) -> np.ndarray:
+    return tensor(token.doc, size)[token.i]
+
+
+def mean(words: Doc | Span, size: int) -> np.ndarray:
     """The mean of the rows of the tokens that are words: spaCy has tokens of whitespace, too."""
-    rows = words.doc.tensor[[token.i for token in words if not token.is_space]]
+    rows = tensor(words.doc, size)[[token.i for token in words if not token.is_space]]
     return rows.sum(axis=0) / max(1, len(rows))
 
 
@@ -36,17 +43,16 @@ class Retokenizer(spacy.tokens.doc.Retokenizer):
 
     def __init__(self, doc: Doc) -> None:
         super().__init__(doc)
-        self.hooks = {mean: doc.user_span_hooks, row: doc.user_token_hooks}
+        self.hooks = (doc.user_span_hooks, doc.user_token_hooks)
 
     def __exit__(self, *error: Any) -> None:
-        ours = {own: hooks for own, hooks in self.hooks.items() if hooks.get("vector") is own}
-        for hooks in ours.values():
-            del hooks["vector"]
+        ours = [hooks for hooks in self.hooks if getattr(hooks.get("vector"), "func", None) in (row, mean)]
+        vectors = [hooks.pop("vector") for hooks in ours]
         try:
             super().__exit__(*error)
         finally:
-            for own, hooks in ours.items():
-                hooks["vector"] = own
+            for hooks, vector in zip(ours, vectors, strict=True):
+                hooks["vector"] = vector
 
 
 spacy.tokens.doc.Retokenizer = Retokenizer  # for `Doc.retokenize`, which components that merge tokens call
@@ -83,8 +89,8 @@ class ElmoPipe:
                 found = np.concatenate([next(vectors) for _ in parts])
                 doc.tensor = np.zeros((len(doc), found.shape[1]), found.dtype)
                 doc.tensor[[token.i for token in doc if not token.is_space]] = found
-                doc.user_token_hooks["vector"] = row
-                doc.user_hooks["vector"] = doc.user_span_hooks["vector"] = mean
+                doc.user_token_hooks["vector"] = partial(row, size=found.shape[1])
+                doc.user_hooks["vector"] = doc.user_span_hooks["vector"] = partial(mean, size=found.shape[1])
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
                     hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's own is 1 for equal words
                 yield doc
