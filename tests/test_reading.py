@@ -168,6 +168,7 @@ FILES = {
     "stanford.txt": ("(3 (2 It) (4 is))\n", {}, "line 1.*extract its text"),
     "penn.txt": ("( (S (NP-SBJ (PRP It))))\n", {}, "line 1.*extract its text"),
     "reviews.ft.txt": ("__label__2 Great: a b\n", {}, "line 1.*extract its text"),
+    "TREC_10.label": ("NUM:dist How far is it ?\n", {}, "line 1.*extract its text"),
     "labeledBow.feat": ("9 0:9 1:1\n", {}, "line 1.*extract its text"),
     "no markup.txt": ("<s> (S (see\n(A (b)) 9 0:9 a\n<user> b\n", {}, ["<s> (S (see", "(A (b)) 9 0:9 a", "<user> b"]),
     "quotes.txt": ('[ " tokenized " ]\n{ " text " }\n', {}, ['[ " tokenized " ]', '{ " text " }']),

@@ -53,7 +53,7 @@ BEGINNINGS = {
     "jsonl": r'[\[{]\s*$|\[\s*\{|\["|\{\s*"[^"]+":',
     "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
     "trees": r"\( ?\(?(\d|[A-Z]+) \([A-Z\d(-]",
-    "fastText": r"__label__\S",
+    "labels": r"__label__\S|[A-Z]{3,4}:[a-z]+ \S",  # of fastText, of TREC
     "SVMlight": r"[-+\d.]+( \d+:[-\d.]+)+\s*$",
     "tsv": r".*\S\t\S",
 }
