@@ -16,14 +16,13 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
-from hf_elmo.checkpoints.hub import FILES
 from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_options, write_files
-from ..factories import write_lines
+from ..factories import CODE, write_lines
 from ..kills import contents, run_with_kills
 from ..manylangs_files import make_settings, write_model
 
@@ -43,7 +42,7 @@ def out(tmp_path: Path) -> Path:
 def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
     assert convert(*source, out) == out
     files = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    files |= {"conversion.json", *FILES["ElmoModel"], *FILES["ElmoTokenizer"], *SENTENCE_TRANSFORMERS}
+    files |= {"conversion.json", *CODE["ElmoModel"], *CODE["ElmoTokenizer"], *SENTENCE_TRANSFORMERS}
     assert {path.name for path in out.iterdir()} == files
     assert [path.name for path in out.parent.iterdir()] == [out.name]
     model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
