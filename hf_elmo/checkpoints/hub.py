@@ -103,12 +103,9 @@ def push(
 
 
 def add_remote_code(folder: str | Path, *class_names: str) -> None:
-    """Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
+    """Write the code of hf_elmo into a checkpoint that has no code or older code: a folder with `config.json`,
+    `tokenizer_config.json` or both. With `class_names`, such as `"ElmoForSequenceClassification"`, a checkpoint of a
     biLM also gets the code of these classes, so that they can be fine-tuned where hf_elmo is not installed.
-
-    Args:
-        folder: a folder with `config.json`, `tokenizer_config.json` or both.
-        class_names: model classes in addition to the checkpoint's own class, such as `"ElmoForSequenceClassification"`.
 
     Raises:
         ValueError: a class, or the architecture that `config.json` names, is not a class of hf_elmo.
