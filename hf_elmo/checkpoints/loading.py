@@ -73,13 +73,17 @@ def load_weights(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> Any:
-    """A model of a class without its tokenizer, by default on a GPU if there is one. The other arguments are as for
-    [`load_model`]. Of a folder, transformers shows no progress bar, which would last for a moment."""
-    place, is_shown = locate(name), logging.is_progress_bar_enabled()
+    """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU if there is one.
+    Of a folder, transformers shows no progress bar, which would last for a moment."""
+    place, device = locate(name), find_device(device)
+    if model_class is None:
+        architectures = AutoConfig.from_pretrained(place).architectures or [""]
+        model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
+    is_shown = logging.is_progress_bar_enabled()
     if os.path.isdir(place):
         logging.disable_progress_bar()
     try:
-        return model_class.from_pretrained(place, dtype=dtype or "auto").to(find_device(device))
+        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
     finally:
         if is_shown:
             logging.enable_progress_bar()
@@ -129,9 +133,7 @@ def load_head(
     ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
     has other characters, or another number of words."""
     if isinstance(model, (str, os.PathLike)):
-        folder = locate(model)
-        kind = getattr(names, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
-        model = load_weights(folder, kind, device=device)
+        model = load_weights(model, None, device=device)
     elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
         model = model.get_base_model()
     if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
