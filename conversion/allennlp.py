@@ -234,11 +234,8 @@ def read_bilm(
         rows = len(datasets.get("char_embed", ()))
         fields |= {"char_vocab_size": rows + 1, "char_projection": "CNN_proj/W_proj" in datasets or None}
     else:
-        if (rows := len(datasets.get("embedding", ()))) != len(vocabulary):
-            words = f"the vocabulary has {len(vocabulary)} words: give its file after the weights"
-            raise ValueError(f"{where}: 'embedding' has {rows} rows, but {words}.")
         if missing := {"<S>", "</S>"}.difference(vocabulary):
-            raise ValueError(f"the vocabulary lacks {max(missing)}: it is not that of the rows of 'embedding'.")
+            raise ValueError(f"the vocabulary lacks {max(missing)}: give the file of the words of {where}.")
         fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
     arrays = read_tensors(table_of(vocabulary), datasets, config := ElmoConfig(**fields), where)
     for field, projections in identities(config).items():
