@@ -31,16 +31,15 @@ Arrays = tuple[np.ndarray | None, ...]  # None: an optional array that is absent
 # Two functions: from arrays of another format to tensors, and back.
 Transform = tuple[Callable[..., Arrays], Callable[..., Arrays]]
 
-# The fields that an `options.json` sets.
-FIELDS = {"dim": "cell_size", "projection_dim": "projection_size", "n_layers": "num_hidden_layers"}
-FIELDS = {f"lstm.{name}": field for name, field in FIELDS.items()}
-FIELDS |= {f"lstm.{name}": name for name in ("cell_clip", "proj_clip", "use_skip_connections")}
-OF_CHARACTERS = {"activation": "char_activation", "embedding": "char_embedding_size", "filters": "char_filters"}
-OF_CHARACTERS |= {"n_highway": "num_highway_layers", "max_characters_per_token": "max_word_length"}
-FIELDS |= {f"char_cnn.{name}": field for name, field in OF_CHARACTERS.items()}
+# The fields that the two parts of an `options.json` set.
+FIELDS = {
+    "lstm": {"dim": "cell_size", "projection_dim": "projection_size", "n_layers": "num_hidden_layers"},
+    "char_cnn": {"activation": "char_activation", "embedding": "char_embedding_size", "filters": "char_filters"},
+}
+FIELDS["lstm"] |= {name: name for name in ("cell_clip", "proj_clip", "use_skip_connections")}
+FIELDS["char_cnn"] |= {"n_highway": "num_highway_layers", "max_characters_per_token": "max_word_length"}
 # What bilm-tf sets without the option; other options are required.
-DEFAULTS = {"lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None}
-DEFAULTS |= {"char_cnn.n_highway": 0}
+DEFAULTS = {"n_layers": 1, "use_skip_connections": False, "cell_clip": None, "proj_clip": None, "n_highway": 0}
 
 
 class Entry(NamedTuple):
@@ -196,30 +195,27 @@ def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
 def read_options(file: Path) -> dict[str, Any]:
     """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
     Raises ValueError if one is missing. Options of a training are ignored."""
-    options = read_json(file)
-    parts = {part: options.pop(part, None) or {} for part in ("lstm", "char_cnn")}
-    given = options | {f"{part}.{name}": value for part, content in parts.items() for name, value in content.items()}
-    needed = {name for name in FIELDS.keys() - DEFAULTS.keys() if name.startswith("lstm") or parts["char_cnn"]}
-    if missing := needed - given.keys():
-        raise ValueError(f"{file} lacks the option {min(missing)}.")
-    given = DEFAULTS | {name: value for name, value in given.items() if value is not None}
-    fields = {field: given[name] for name, field in FIELDS.items() if name in given}
-    of_characters = {"char_embedding_size": fields["char_embedding_size"]["dim"]} if parts["char_cnn"] else {}
-    return {"char_filters": [], "hidden_size": 2 * fields.pop("projection_size"), **fields, **of_characters}
+    options, fields = read_json(file), {}
+    for part in FIELDS if options.get("char_cnn") else ["lstm"]:
+        given = DEFAULTS | {name: value for name, value in (options.get(part) or {}).items() if value is not None}
+        if missing := FIELDS[part].keys() - given.keys():
+            raise ValueError(f"{file} lacks the option {part}.{min(missing)}.")
+        fields |= {field: given[name] for name, field in FIELDS[part].items()}
+    if "char_filters" in fields:
+        fields["char_embedding_size"] = fields["char_embedding_size"]["dim"]
+    return {"char_filters": [], "hidden_size": 2 * fields.pop("projection_size"), **fields}
 
 
 def options_of(config: ElmoConfig) -> dict[str, Any]:
     """The content of `options.json` for a configuration, with every entry that AllenNLP and bilm-tf read."""
-    options: dict[str, Any] = {"lstm": {}, "char_cnn": {"n_characters": config.char_vocab_size}}
-    for name, field in FIELDS.items():
-        part, _, option = name.partition(".")
-        options[part][option] = getattr(config, field)
-    options["char_cnn"]["embedding"] = {"dim": config.char_embedding_size}
+    lstm, characters = ({name: getattr(config, field) for name, field in part.items()} for part in FIELDS.values())
+    characters = {"n_characters": config.char_vocab_size} | characters
+    characters["embedding"] = {"dim": config.char_embedding_size}
     if not config.cell_projection and (config.proj_clip or 1) < 1:
         # Here only a projection is clipped, but AllenNLP would also clip the output of the identity. A clip of 1 or
         # more has no effect on that output: without a projection it is between -1 and 1.
-        options["lstm"]["proj_clip"] = None
-    return options if config.char_filters else {"lstm": options["lstm"]}
+        lstm["proj_clip"] = None
+    return {"lstm": lstm, "char_cnn": characters} if config.char_filters else {"lstm": lstm}
 
 
 def read_bilm(
@@ -238,11 +234,8 @@ def read_bilm(
         rows = len(datasets.get("char_embed", ()))
         fields |= {"char_vocab_size": rows + 1, "char_projection": "CNN_proj/W_proj" in datasets or None}
     else:
-        if (rows := len(datasets.get("embedding", ()))) != len(vocabulary):
-            words = f"the vocabulary has {len(vocabulary)} words: give its file after the weights"
-            raise ValueError(f"{where}: 'embedding' has {rows} rows, but {words}.")
         if missing := {"<S>", "</S>"}.difference(vocabulary):
-            raise ValueError(f"the vocabulary lacks {max(missing)}: it is not that of the rows of 'embedding'.")
+            raise ValueError(f"the vocabulary lacks {max(missing)}: give the file of the words of {where}.")
         fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
     arrays = read_tensors(table_of(vocabulary), datasets, config := ElmoConfig(**fields), where)
     for field, projections in identities(config).items():

@@ -24,7 +24,6 @@ from .published import ALLENNLP, PUBLISHED
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-
 # [2 * filters, ...] <-> (carry, transform), two halves. AllenNLP stores the transform and the gate of the carried
 # input. `carry` in this package, as in bilm-tf, is the gate of the transform, so it has the opposite sign.
 HIGHWAY = (

@@ -1,6 +1,7 @@
 """Reads folders, archives and JSON files of other libraries."""
 
 import json
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -15,11 +16,9 @@ def unpack(path: Path) -> Iterator[Path]:
     """The path itself; for a zip or tar archive, a temporary folder with its files."""
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         if path.is_file() and tarfile.is_tarfile(path):
-            with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
+            shutil.unpack_archive(path, folder, "tar", filter="data")
         elif zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)  # drops ".." from paths and writes no links
+            shutil.unpack_archive(path, folder, "zip")
         else:
             folder = path
         yield Path(folder)

@@ -1,10 +1,9 @@
 """Reads the models of ELMoForManyLangs (Che et al. 2018) for 44 languages.
 
-A model is a folder with `config.json`, the architecture file that it names, `char.dic`, `word.dic`,
-`token_embedder.pkl` and `encoder.pkl`. Unlike AllenNLP's models, it reads Unicode characters, and each word has a
-second vector, looked up by the word's first 48 characters. The markers of a word's begin and end are exchanged, as
-ELMoForManyLangs exchanges them, in training too. The rows of characters and words are put into the order of
-[`CharacterVocabulary`], whose markers have the same ids as in models that read bytes.
+A model is a folder with the files [`FILES`] and the architecture file that `config.json` names. Unlike AllenNLP's
+models, it reads Unicode characters, and each word has a second vector, looked up by the word's first 48 characters. The
+rows of characters and words are put into the order of [`CharacterVocabulary`], whose markers have the same ids as in
+models that read bytes.
 """
 
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.js
 NAMES = ("token_embedder.convolutions.", "token_embedder.highways", "token_embedder.projection", "encoder")
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
 UNKNOWN = "<oov>"
-# The five markers have consecutive ids. ELMoForManyLangs swaps two: a word begins with "<eow>" and ends with "<bow>".
+# Their ids are consecutive. ELMoForManyLangs swaps two, in training, too: "<eow>" begins a word, and "<bow>" ends it.
 MARKERS = ("<bos>", "<eos>", "<eow>", "<bow>", "<pad>")
 MARKER_IDS = {UNKNOWN: 1, **{name: number for number, name in enumerate(MARKERS, SENTENCE_BEGIN_ID)}}
 BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")

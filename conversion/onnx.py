@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import can_return_tuple
 
 from hf_elmo import names
-from hf_elmo.checkpoints.loading import locate
+from hf_elmo.checkpoints.loading import load_weights
 from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
 from hf_elmo.modeling_elmo import ElmoModel, LstmWeights, State, _stack, _step
 from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoWords
@@ -51,9 +51,7 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
     out = Path(out)
     if not isinstance(model, PreTrainedModel):
-        folder = locate(model)
-        (name,) = AutoConfig.from_pretrained(folder).architectures or [""]
-        model = getattr(names, name, ElmoModel).from_pretrained(folder, dtype=torch.float32)
+        model = load_weights(model, None, "float32", "cpu")
     has_head = type(model).__name__ == "ElmoForSequenceClassification"  # the class may come from remote code
     model = exportable(model if has_head else model.base_model)
     model.config.output_hidden_states = output_hidden_states

@@ -21,15 +21,8 @@ NLPL = ("http://vectors.nlpl.eu/repository/11/",)  # ELMoForManyLangs
 NLPL_OWN = ("http://vectors.nlpl.eu/repository/20/",)
 CLARIN_SI = ("https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/",)
 TF_HUB = ("https://storage.googleapis.com/tfhub-modules/google/elmo/",)
-# How a file begins, by its ending, and how others do not: a network that asks for a login serves a page as every file.
-CONTENTS = {
-    ".json": rb'\s*\{(?s:.*)"lstm"',
-    ".hdf5": rb"\x89HDF",
-    ".zip": rb"PK",
-    ".gz": rb"\x1f\x8b",
-    ".txt": rb"</?S>",
-}
-OTHER_CONTENTS = rb"(?!\s*<[!?\w])(?s:.)"
+# How a page of HTML begins, and none of the files: a network that asks for a login serves its page as every file.
+PAGE = re.compile(rb"\s*<[!?h]", re.IGNORECASE)
 
 
 class Published(NamedTuple):
@@ -156,7 +149,7 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
 
 
 def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
-    if _begin(target)[1]:
+    if target.exists():
         return target
     message, partial = f"{target.name} could not be downloaded:\n", target.with_name(f"{target.name}.partial")
     for host in hosts:
@@ -166,22 +159,12 @@ def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Pat
                 size = get_hf_file_metadata(host + path, token=False).size if done else None
                 headers = {"Accept-Encoding": "identity"}
                 http_get(host + path, file, resume_size=done, expected_size=size, headers=headers)
-            begin, is_right = _begin(partial)
-            if not is_right:
+            with partial.open("rb") as file:
+                begin = file.read(1000)
+            if PAGE.match(begin):
+                partial.unlink()
                 raise ValueError(f"the answer begins with {begin[:60]!r}, unlike such a file")
             return partial.replace(target)
         except Exception as error:  # raised by the Hub's client, its HTTP library, or the connection
             message += f"  {host}{path}: {error}\n"
-            if not _begin(partial)[1]:
-                partial.unlink(missing_ok=True)
     raise ConnectionError(f"{message}If you have the model's files, run: hf-elmo convert --model {name} FILES OUT")
-
-
-def _begin(file: Path) -> tuple[bytes, bool]:
-    """How a file begins, and whether a file with this ending begins so; of a file that does not exist, nothing."""
-    if not file.exists():
-        return b"", False
-    with file.open("rb") as content:
-        begin = content.read(1 << 16)
-    pattern = CONTENTS.get(Path(file.name.removesuffix(".partial")).suffix, OTHER_CONTENTS)
-    return begin, re.match(pattern, begin) is not None

@@ -1,13 +1,21 @@
 """Small configurations, models, tokenizers, checkpoints and files: what tests of every module begin with."""
 
 from collections.abc import Iterable, Sequence
+from inspect import getfile
 from pathlib import Path
 
 import numpy as np
 import torch
+from transformers.dynamic_module_utils import get_relative_import_files
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.checkpoints.hub import CLASSES
 
+# The source files of each class.
+CODE = {
+    name: {Path(file).name for file in (getfile(each), *get_relative_import_files(getfile(each)))}
+    for name, each in CLASSES.items()
+}
 # Sizes that all differ, so that swapped axes fail.
 TINY = {
     "char_embedding_size": 5,

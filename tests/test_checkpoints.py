@@ -19,18 +19,18 @@ from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, pretrain, push
-from hf_elmo.checkpoints import hub, loading
+from hf_elmo.checkpoints import loading
 from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 from .allennlp_files import write_files
-from .factories import TINY, save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
+from .factories import CODE, TINY, save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
 from .manylangs_files import make_settings, write_model
 
 REPO = "somebody/elmo-test"
-CODE = {*hub.FILES["ElmoModel"], *hub.FILES["ElmoTokenizer"]}
-SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *SENTENCE_TRANSFORMERS, *CODE}
+FILES = {*CODE["ElmoModel"], *CODE["ElmoTokenizer"]}
+SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *SENTENCE_TRANSFORMERS, *FILES}
 
 
 @pytest.mark.parametrize("language_model", [False, True])
@@ -190,7 +190,7 @@ def test_a_converted_checkpoint_is_uploaded_whole(server: Server, tmp_path: Path
 
 
 def test_without_code_and_card_both_are_made(server: Server, folder: Path) -> None:
-    for name in CODE:
+    for name in FILES:
         (folder / name).unlink()
     for file in (folder / "config.json", folder / "tokenizer_config.json"):
         settings = json.loads(file.read_text())
@@ -209,7 +209,7 @@ def test_other_files_of_a_training_are_left_out(server: Server, tmp_path: Path) 
         (folder / name).write_text("private")
     (folder / "checkpoint-10").mkdir()
     upload = push(folder, REPO)
-    code = {*hub.FILES["ElmoForTokenClassification"], *CODE}
+    code = {*CODE["ElmoForTokenClassification"], *FILES}
     assert server.files.keys() == {*SAVED, "README.md"} - SENTENCE_TRANSFORMERS.keys() | code
     assert set(upload.left_out) == set(others)
 

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer, kernels
-from hf_elmo.checkpoints import hub
 from hf_elmo.checkpoints.hub import add_remote_code
 from hf_elmo.conversion import convert
 
 from . import heads
 from .allennlp_files import write_words
-from .factories import save_checkpoint, small_config
+from .factories import CODE, save_checkpoint, small_config
 from .manylangs_files import make_settings, write_model
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
@@ -77,6 +76,8 @@ MODELS = {  # of each Auto class, one for each file of code: a model of tests/he
     "AutoModelForPreTraining": ("language models", {}),
     "AutoModelForCoreferenceResolution": ("resolver", heads.VECTORS),
 }
+# Of what transformers has no Auto class.
+AUTO_MAP = {"AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution"}
 
 
 def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
@@ -91,7 +92,7 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "HOME": str(home)}
     environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
-    command = [sys.executable, "-I", "-c", SCRIPT, *map(json.dumps, (arguments, hub.AUTO_CLASSES, TEXTS))]
+    command = [sys.executable, "-I", "-c", SCRIPT, *map(json.dumps, (arguments, AUTO_MAP, TEXTS))]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -107,7 +108,7 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
     source = write_model(tmp_path / "source", make_settings(), [text.split() for text in TEXTS])
     convert(write_words(tmp_path / "bilm-tf")[0].parent, tmp_path / "words")
     add_remote_code(convert(source, tmp_path / "characters"), "ElmoForTokenClassification")
-    assert hub.FILES["ElmoForTokenClassification"] <= {file.name for file in (tmp_path / "characters").iterdir()}
+    assert CODE["ElmoForTokenClassification"] <= {file.name for file in (tmp_path / "characters").iterdir()}
     others = {"characters": "AutoModel", "words": "AutoModel"}
     run_without_package(tmp_path, {auto: auto for auto in MODELS} | others)
     for name in [*MODELS, *others]:
@@ -123,7 +124,7 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
             continue
         folders, class_name = (tmp_path / name, tmp_path / f"{name}-saved"), model_class.__name__
         first, second = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders)
-        code = {*hub.FILES[class_name], *hub.FILES["ElmoTokenizer"]}
+        code = {*CODE[class_name], *CODE["ElmoTokenizer"]}
         assert {file for file in first if file.endswith(".py")} == code
         assert first.keys() == second.keys() - {"outputs.npz"}
         for file in code | {"model.safetensors", "tokenizer.json"}:
@@ -132,7 +133,7 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
             classes = {name.partition(".")[2] for name in json.loads(files["config.json"])["auto_map"].values()}
             assert classes == {"ElmoConfig", "ElmoModel", class_name}
             maps = json.loads(files["tokenizer_config.json"])["auto_map"]
-            assert maps == {"AutoTokenizer": [hub.AUTO_CLASSES["AutoTokenizer"], None]}
+            assert maps == {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}
 
 
 def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path: Path) -> None:
@@ -142,6 +143,6 @@ def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path: Path) -> Non
         pass
 
     Subclass(small_config()).save_pretrained(tmp_path)
-    assert {file.name for file in tmp_path.glob("*.py")} == set(hub.FILES["ElmoConfig"])
+    assert {file.name for file in tmp_path.glob("*.py")} == set(CODE["ElmoConfig"])
     settings = json.loads((tmp_path / "config.json").read_text())
-    assert settings["auto_map"] == {"AutoConfig": hub.AUTO_CLASSES["AutoConfig"]}
+    assert settings["auto_map"] == {"AutoConfig": "configuration_elmo.ElmoConfig"}

@@ -15,9 +15,8 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.checkpoints.hub import FILES as CODE
 from hf_elmo.tokenization_elmo import CharacterVocabulary, words_to_character_ids
-from tests.factories import SENTENCES, whitespace_tokenizer, write_lines
+from tests.factories import CODE, SENTENCES, whitespace_tokenizer, write_lines
 
 TEXTS = ["one two three", "four", "", "five six seven eight"]
 LENGTHS = [5, 3, 2, 6]  # with <S> and </S>

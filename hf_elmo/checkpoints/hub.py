@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
-from transformers.dynamic_module_utils import get_relative_import_files
+from transformers.dynamic_module_utils import custom_object_save
 
 from .. import names
 from ..configuration_elmo import VERSION, ElmoConfig
@@ -23,14 +23,7 @@ TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", 
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
 OTHERS += ["modules.json", "sentence_bert_config.json"]
 
-CODE = Path(__file__).parents[1]
 CLASSES = {name: getattr(names, name) for name in ("ElmoConfig", "ElmoTokenizer", *names.MODELS.values())}
-# The class that each Auto class loads, in the words of `auto_map`, and the source files of each class.
-AUTO_CLASSES = {each._auto_class: f"{each.__module__.split('.')[-1]}.{name}" for name, each in CLASSES.items()}
-FILES = {
-    name: {f"{module}.py", *(Path(file).name for file in get_relative_import_files(CODE / f"{module}.py"))}
-    for module, name in (reference.split(".") for reference in AUTO_CLASSES.values())
-}
 
 
 @dataclass(frozen=True)
@@ -110,12 +103,9 @@ def push(
 
 
 def add_remote_code(folder: str | Path, *class_names: str) -> None:
-    """Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
+    """Write the code of hf_elmo into a checkpoint that has no code or older code: a folder with `config.json`,
+    `tokenizer_config.json` or both. With `class_names`, such as `"ElmoForSequenceClassification"`, a checkpoint of a
     biLM also gets the code of these classes, so that they can be fine-tuned where hf_elmo is not installed.
-
-    Args:
-        folder: a folder with `config.json`, `tokenizer_config.json` or both.
-        class_names: model classes in addition to the checkpoint's own class, such as `"ElmoForSequenceClassification"`.
 
     Raises:
         ValueError: a class, or the architecture that `config.json` names, is not a class of hf_elmo.
@@ -124,22 +114,20 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
     if (file := folder / "config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
         names = [*config.get("architectures", ()), *class_names]
-        if not names or not set(names) <= set(FILES):
-            raise ValueError(f"{file} names {names or 'no class'}, but must name one of {', '.join(FILES)}.")
-        sources = {source for name in names for source in FILES[name]}
-        classes = {"ElmoConfig", "ElmoModel", *names}
-        auto_map = {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[2] in classes}
-        config |= {"auto_map": auto_map, "hf_elmo_version": VERSION}
+        if not names or not set(names) <= set(CLASSES):
+            raise ValueError(f"{file} names {names or 'no class'}, but must name one of {', '.join(CLASSES)}.")
+        config["hf_elmo_version"] = VERSION
         for name in names:
             config["custom_pipelines"] = config.get("custom_pipelines", {}) | CLASSES[name].custom_pipelines
-        _write(folder, file, sources, config)
+        _write(file, config, "ElmoConfig", "ElmoModel", *names)
     if (file := folder / "tokenizer_config.json").is_file():
-        config = json.loads(file.read_text(encoding="utf-8"))
-        both = [AUTO_CLASSES["AutoTokenizer"], None]  # a slow and a fast class, as transformers writes them
-        _write(folder, file, FILES["ElmoTokenizer"], config | {"auto_map": {"AutoTokenizer": both}})
+        _write(file, json.loads(file.read_text(encoding="utf-8")), "ElmoTokenizer")
 
 
-def _write(folder: Path, file: Path, sources: set[str], settings: dict) -> None:
-    for source in sources:
-        shutil.copyfile(CODE / source, folder / source)
+def _write(file: Path, settings: dict, *names: str) -> None:
+    """Writes settings with the `auto_map` of classes, and their source files beside them."""
+    settings["auto_map"] = {}
+    for name in names:
+        of_the_class = CLASSES[name].__new__(CLASSES[name])  # an object, of which only the class is read
+        custom_object_save(of_the_class, file.parent, settings)
     file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

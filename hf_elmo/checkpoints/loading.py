@@ -63,19 +63,30 @@ def load_model(
         OSError: there is no such checkpoint.
         ValueError: `language_model` is set, and the checkpoint has no softmax over words; or there is no such device.
     """
-    model = load_weights(name, language_model, dtype, device)
+    model = load_weights(name, ElmoForPreTraining if language_model else ElmoModel, dtype, device)
     return model, load_tokenizer(model.name_or_path)
 
 
 def load_weights(
-    name: str | os.PathLike | None = None,
-    language_model: bool = False,
+    name: str | os.PathLike | None,
+    model_class: Any = ElmoModel,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
-) -> ElmoModel | ElmoForPreTraining:
-    """The model of [`load_model`] without its tokenizer, by default on a GPU if there is one."""
-    model_class, device = ElmoForPreTraining if language_model else ElmoModel, find_device(device)
-    return _from_pretrained(model_class, locate(name), dtype=dtype or "auto").to(device)
+) -> Any:
+    """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU if there is one.
+    Of a folder, transformers shows no progress bar, which would last for a moment."""
+    place, device = locate(name), find_device(device)
+    if model_class is None:
+        architectures = AutoConfig.from_pretrained(place).architectures or [""]
+        model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
+    is_shown = logging.is_progress_bar_enabled()
+    if os.path.isdir(place):
+        logging.disable_progress_bar()
+    try:
+        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+    finally:
+        if is_shown:
+            logging.enable_progress_bar()
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
@@ -84,18 +95,6 @@ def find_device(device: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
     except (AssertionError, RuntimeError) as error:  # PyTorch was built for other devices, or finds none
         raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
-
-
-def _from_pretrained(model_class: Any, place: str, **options: Any) -> Any:
-    """The model; of a folder, without transformers' progress bar, which would last for a moment."""
-    is_shown = logging.is_progress_bar_enabled()
-    if os.path.isdir(place):
-        logging.disable_progress_bar()
-    try:
-        return model_class.from_pretrained(place, **options)
-    finally:
-        if is_shown:
-            logging.enable_progress_bar()
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
@@ -120,7 +119,7 @@ def ensure_loaded(
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
     """The model, loaded in float32 unless it is loaded already, and `tokenizer`, or else the model's own tokenizer."""
     if model is None or isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, language_model, "float32")
+        model = load_weights(model, ElmoForPreTraining if language_model else ElmoModel, "float32")
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
 
 
@@ -134,10 +133,7 @@ def load_head(
     ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
     has other characters, or another number of words."""
     if isinstance(model, (str, os.PathLike)):
-        folder = locate(model)
-        kind = getattr(names, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
-        model = _from_pretrained(kind, folder)
-        device = find_device(device)
+        model = load_weights(model, None, device=device)
     elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
         model = model.get_base_model()
     if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class

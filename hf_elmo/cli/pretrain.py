@@ -117,7 +117,6 @@ def pretrain(
 
     options |= {"config": settings(config or []), "inputs": Files(inputs)}
     options |= {} if held_out is None else {"held_out": Files(held_out)}
-
     result = train(**options, **settings(arguments or []))
     for name, held_out_perplexity in (("before", result.before), ("after", result.after)):
         if held_out_perplexity is not None:

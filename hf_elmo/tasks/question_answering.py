@@ -251,8 +251,6 @@ class QuestionAnsweringTask(Task):
             return []
         questions, passages = zip(*rows, strict=True)
         columns = encode_questions(self.tokenizer, questions, passages, pretokenized=self.pretokenized, **self.lengths)
-        offsets = _word_offsets(self.tokenizer, passages, self.pretokenized)
-        columns["offsets"] = [offsets[number] for number, *_ in columns["piece"]]
         pieces = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
         return [Piece(piece["piece"][0], len(piece["attention_mask"]), piece) for piece in pieces]
 
@@ -262,13 +260,13 @@ class QuestionAnsweringTask(Task):
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Any]:
         starts, ends = (part.double().cpu().numpy() for part in (output.start_logits, output.end_logits))
-        return zip(*([piece[name] for piece in pieces] for name in ("offsets", "piece")), starts, ends, strict=True)
+        return zip([piece["piece"] for piece in pieces], starts, ends, strict=True)
 
     def join(self, row: Any, results: list[Any]) -> Record:
         if not results:
             return {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
-        logits = (result[1:] for result in results)
-        return _best(logits, row[1], results[0][0], self.model.config.allow_no_answer, self.max_answer_words)
+        (offsets,) = _word_offsets(self.tokenizer, [row[1]], self.pretokenized)
+        return _best(results, row[1], offsets, self.model.config.allow_no_answer, self.max_answer_words)
 
     @staticmethod
     def write(record: Record) -> str:

@@ -14,7 +14,6 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import open_file, read_lines
 from ..text_elmo import as_list
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.jobs import require_positive
 
 
 def read_word_vectors(
@@ -118,7 +117,6 @@ def count_words(
         limit: the number of words to keep; all by default.
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """
-    require_positive(min_count=min_count, limit=limit)
     words = chain.from_iterable(tokenizer.split_into_words(texts))
     counts = Counter(word.lower() if lowercase else word for word in words if word)
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)

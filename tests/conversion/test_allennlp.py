@@ -182,10 +182,10 @@ def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(files: tuple[Pat
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (WORDS[:-1], "'embedding' has 8 rows, but the vocabulary has 7 words"),
+        (WORDS[:-1], r"'embedding' has the shape \(8, \d\), not \(7, \d\)"),
         (["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."], "the vocabulary lacks </S>"),
         (WORDS[::-1], "does not hold the model's vectors"),
-        (None, r"the vocabulary has 0 words: give its file"),
+        (None, "the vocabulary lacks <S>: give the file"),
     ],
 )
 def test_a_vocabulary_that_does_not_fit(words: list | None, error: str, files: tuple, tmp_path: Path) -> None:

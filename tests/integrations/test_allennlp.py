@@ -110,7 +110,7 @@ def test_files(files: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("hf_elmo.integrations.allennlp.download", lambda name: asked.append(name) or files)
+    monkeypatch.setattr("hf_elmo.allennlp.download", lambda name: asked.append(name) or files)
     ElmoEmbedder()
     base = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/contributed/pt/elmo_pt"
     Elmo(f"{base}_options.json", f"{base}_weights.hdf5", 1)
