@@ -1,5 +1,6 @@
 """Small configurations, models, tokenizers, checkpoints and files: what tests of every module begin with."""
 
+import gzip
 from collections.abc import Iterable, Sequence
 from inspect import getfile
 from pathlib import Path
@@ -87,9 +88,10 @@ def layers_of(model: torch.nn.Module, tokenizer: ElmoTokenizer, sentences: list[
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
-    """A text file of these lines, in UTF-8; missing folders are made."""
+    """A text file of these lines, in UTF-8, compressed if its name ends in `.gz`; missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    text = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 

@@ -1,6 +1,5 @@
 """A quick run of each comparison on real data, of each short script, and of the recipe of elmo-compact-en."""
 
-import gzip
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,12 +33,6 @@ from examples.question_answering import run as question_answering
 from examples.semantic_roles.run import tags_of
 
 WORDS = ["(", ".", "anna", "met", "bob", "in", "rome", "he", "sang", "well", "team", "wins", "what", "who"]
-
-
-def write(path: Path, text: str) -> None:
-    """A file, compressed if its name ends in `.gz`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +114,7 @@ def test_korean_text(tmp_path: Path) -> None:
     parts = enumerate(("train", "dev", "test"))
     lines = [f"{part}\t{movie}\t9\t연기 {part} {number}" for movie, part in parts for number in range(5)]
     twice = [lines[0], "test\t9\t10\t" + lines[0].split("\t")[-1]]  # once in train, and once for testing
-    text = "\n".join(["split\tmovie\trating\treview", *twice, *lines])
-    write(tmp_path / "korean_reviews/reviews.tsv.gz", text)
+    write_lines(tmp_path / "korean_reviews/reviews.tsv.gz", ["split\tmovie\trating\treview", *twice, *lines])
     korean.main([str(tmp_path), str(tmp_path / "text")])
     parts = [(tmp_path / "text" / f"{name}.txt").read_text("utf-8").splitlines() for name in korean.PARTS]
     assert list(map(len, parts)) == [6, 5, 4]
@@ -155,7 +147,7 @@ def test_equally_near_senses_count_equally() -> None:
 
 def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     lines = [f"Der Weg ist lang. Ein lang Ding, Über-Maß {number}!" for number in range(7)]
-    write(tmp_path / "raw.txt.gz", "\n\n".join(["Cafe\u0301 서울", *lines, lines[0], "x" * 60]))
+    write_lines(tmp_path / "raw.txt.gz", (f"{line}\n" for line in ("Cafe\u0301 서울", *lines, lines[0], "x" * 60)))
     own_language.main([str(tmp_path / "raw.txt.gz"), str(tmp_path), "--held-out-every", "3"])
     train, held_out = ((tmp_path / f"{name}.txt").read_text("utf-8").splitlines() for name in ("train", "heldout"))
     assert train[:3] == ["Café 서울", "Der Weg ist lang .", "Ein lang Ding , Über-Maß 0 !"]
@@ -205,14 +197,15 @@ def test_the_text_of_all_sources(tmp_path: Path) -> None:
         documents = [[sentence(f"{source.path} {number} {line}") for line in "abc"] for number in range(150)]
         for document in documents[:9]:
             document += ["Click here!", document[0], f"{sentence(document[1])} {TESTED}", "Salient Points of It"]
-        write(folder / "lm" / source.path / "text.txt.gz", "\n\n".join("\n".join(document) for document in documents))
+        write_lines(folder / "lm" / source.path / "text.txt.gz", ("\n".join([*each, ""]) for each in documents))
     for name in books.PARTS:
-        write(folder / "lm/public_domain/books" / f"{name}.txt.gz", BOOK)
+        write_lines(folder / "lm/public_domain/books" / f"{name}.txt.gz", [BOOK])
     for part in ("valid", "test"):
-        write(folder / f"lm/other/wikitext-2/{part}.txt", " = Head = \n The test was 3 @.@ 5 @-@ mile . He went .\n")
-    write(folder / "lm/other/brown.txt.gz", TESTED)
+        text = [" = Head = ", " The test was 3 @.@ 5 @-@ mile . He went ."]
+        write_lines(folder / f"lm/other/wikitext-2/{part}.txt", text)
+    write_lines(folder / "lm/other/brown.txt.gz", [TESTED])
     for word in ("line", "interest"):
-        write(folder / f"wsd/senseval/{word}.pos.gz", "")
+        write_lines(folder / f"wsd/senseval/{word}.pos.gz", [])
     prepare.main([str(folder), str(out), "--vocab-size", "60"])
     parts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in out.iterdir()}
     assert parts.keys() == {"train", "last", "heldout", "heldout_modern", "dev", "wikitext", "vocab"}
@@ -238,8 +231,8 @@ def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, (corpus, out, model), package = Random(0), map(tmp_path.joinpath, ("a", "b", "c")), tmp_path / "package.tgz"
-    write(corpus / "train.txt", "".join(f"{' '.join(rng.choices(WORDS, k=9))} {rng.random()}\n" for _ in range(30_000)))
-    write(corpus / "dev.txt", f"{' '.join(WORDS)}\n")
+    write_lines(corpus / "train.txt", (f"{' '.join(rng.choices(WORDS, k=9))} {rng.random()}" for _ in range(30_000)))
+    write_lines(corpus / "dev.txt", [" ".join(WORDS)])
     write_lines(corpus / "vocab.txt", ["<S>", "</S>", "<UNK>", *sorted(WORDS)])
     monkeypatch.setenv("PYTHON", sys.executable)
     monkeypatch.setenv("MOST", "800000")

@@ -1,6 +1,5 @@
 """The scoreboard: each test on made data, and BLiMP and WiC beside other code, over transformers' Auto classes."""
 
-import gzip
 import json
 import tarfile
 from itertools import pairwise
@@ -12,8 +11,8 @@ import torch
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
 import hf_elmo
-from tests.factories import save_checkpoint
-from tests.language_models import small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, write_lines
+from tests.language_models import sentence_logits, small_language_model, small_tokenizer
 
 pytest.importorskip("sklearn")
 
@@ -31,11 +30,6 @@ PAIRS = [
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "rain", "fell", "all", "day", "nobody", "went", "out", "see"]
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
 def sentence(number: int, *words: str) -> str:
     """One of many sentences, with these words in it."""
     chosen = np.random.default_rng(number).permutation(WORDS)[:5]
@@ -48,49 +42,43 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scoreboard")
     tokenizer = small_tokenizer(folder)
     save_checkpoint(folder / "model", small_language_model(tokenizer), tokenizer)
-    terms = ["binding", "ellipsis"]
-    rows = [
-        {"linguistics_term": terms[n % 2], "sentence_good": a, "sentence_bad": b} for n, (a, b) in enumerate(PAIRS * 20)
-    ]
-    write(folder / "blimp/blimp.jsonl.gz", "\n".join(map(json.dumps, rows)) + "\n")
+    terms, names = ["binding", "ellipsis"], ("linguistics_term", "sentence_good", "sentence_bad")
+    rows = [dict(zip(names, (terms[n % 2], *pair), strict=True)) for n, pair in enumerate(PAIRS * 20)]
+    write_lines(folder / "blimp/blimp.jsonl.gz", map(json.dumps, rows))
     for part in ("train", "dev", "test"):
         uses = [f"dog\tN\t2-2\t{sentence(n, 'dog')}\t{sentence(n + n % 2, 'dog')}" for n in range(40)]
-        write(folder / "wic" / part / f"{part}.data.txt", "\n".join(uses) + "\n")
-        write(folder / "wic" / part / f"{part}.gold.txt", "\n".join("TF"[n % 2] for n in range(40)) + "\n")
+        write_lines(folder / "wic" / part / f"{part}.data.txt", uses)
+        write_lines(folder / "wic" / part / f"{part}.gold.txt", "TF" * 20)
     columns = "grouping\tindexes_target_token_tokenized\tindexes_target_sentence_tokenized\tcontext_tokenized"
     words = [*(f"{word}_nn" for word in WORDS), "pick_vb"]
     for number, word in enumerate(words):  # another form, which layer 0 sees, in the later period
         forms = word[:-3], f"{word[:-3]}{'s' * number}"
         uses = [f'{1 + n % 2}\t3\t1:7\t"Yes {sentence(n, forms[n % 2])} .' for n in range(8)]
-        write(folder / "dwug_en" / "data" / word / "uses.csv", "\n".join([columns, *uses]) + "\n")
+        write_lines(folder / "dwug_en" / "data" / word / "uses.csv", [columns, *uses])
     change = ["lemma\tchange_graded", *(f"{word}\t{number / 20}" for number, word in enumerate(words))]
-    write(folder / "dwug_en/stats/opt/stats_groupings.csv", "\n".join(change) + "\n")
+    write_lines(folder / "dwug_en/stats/opt/stats_groupings.csv", change)
     with tarfile.open(folder / "dwug_en/dwug_en.tar.xz", "w:xz") as archive:
         archive.add(folder / "dwug_en/data", "dwug_en/data")
         archive.add(folder / "dwug_en/stats", "dwug_en/stats")
     labeled = [(n % 2, sentence(n, ("good", "bad")[n % 2])) for n in range(60)]
     for name in ("rt-polarity", "custrev", "mpqa"):
-        write(folder / "senteval" / f"{name}.all.gz", "\n".join(f"{label} {text}" for label, text in labeled) + "\n")
+        write_lines(folder / "senteval" / f"{name}.all.gz", (f"{label} {text}" for label, text in labeled))
     for label, name in enumerate(("plot", "quote")):
-        write(
-            folder / "subjectivity" / f"{name}.tok.gt9.5000.gz",
-            "\n".join(text for own, text in labeled if own == label),
-        )
+        own = (text for number, text in labeled if number == label)
+        write_lines(folder / "subjectivity" / f"{name}.tok.gt9.5000.gz", own)
     for part in ("train", "dev", "test"):
-        write(folder / "sst" / f"stsa.fine.{part}", "\n".join(f"{4 * label} {text}" for label, text in labeled) + "\n")
-        write(
-            folder / "trec" / f"{part}.txt", "\n".join(f"{('HUM:x', 'LOC:y')[label]} {text}" for label, text in labeled)
-        )
+        write_lines(folder / "sst" / f"stsa.fine.{part}", (f"{4 * label} {text}" for label, text in labeled))
+        write_lines(folder / "trec" / f"{part}.txt", (f"{('HUM:x', 'LOC:y')[label]} {text}" for label, text in labeled))
     blocks = []
     for _, text in labeled:
         kinds = zip(text.split(), "DNDNDN", ("det", "nsubj:pass") * 3, strict=True)
         rows = [f"{k}\t{word}\t_\t{tag}\t_\t_\t0\t{label}\t_\t_" for k, (word, tag, label) in enumerate(kinds, 1)]
-        blocks.append("\n".join(rows))
-    write(folder / "multilingual/en_pud-ud-test.conllu.gz", "\n\n".join(blocks) + "\n\n")
+        blocks += [*rows, ""]
+    write_lines(folder / "multilingual/en_pud-ud-test.conllu.gz", blocks)
     for word in ("line", "interest"):
         head = f"<head><wf pos='NN'>{word}</wf></head> <wf pos='NN'>"
         lines = [f'<instance senseid="{n % 2}"><context>\n{head}dog{n}</wf>\n</context>' for n in range(20)]
-        write(folder / "wsd/senseval" / f"{word}.pos.gz", "\n".join(lines))
+        write_lines(folder / "wsd/senseval" / f"{word}.pos.gz", lines)
     return folder
 
 
@@ -111,17 +99,8 @@ def test_a_model_without_softmax_has_all_but_blimp(folder: Path, tmp_path: Path,
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     elmo = AutoModel.from_pretrained(folder / "model")
     elmo.config.vocab_size = None
-    main(
-        [
-            str(save_checkpoint(tmp_path / "elmo", elmo, tokenizer)),
-            "--data",
-            str(folder),
-            "--tests",
-            "blimp",
-            "wic",
-            "--quick",
-        ]
-    )
+    model = save_checkpoint(tmp_path / "elmo", elmo, tokenizer)
+    main([str(model), "--data", str(folder), "--tests", "blimp", "wic", "--quick"])
     printed = capsys.readouterr()
     assert "left out" in printed.err
     assert printed.out.startswith("WiC ")
@@ -138,20 +117,14 @@ def test_a_typo_changes_one_place_of_longer_words() -> None:
 
 
 def check_pairs(folder: Path, pairs: list[tuple[str, str]]) -> None:
-    """The sums of both directions, a sentence at a time by transformers' Auto classes and the vocabulary's file."""
+    """The sums of both directions, a sentence at a time by transformers' Auto classes."""
     model, tokenizer = hf_elmo.load_model(folder, language_model=True)
-    found = advantages((model, tokenizer), pairs)
+    found, sums = advantages((model, tokenizer), pairs), []
     model = AutoModelForPreTraining.from_pretrained(folder).eval()
-    known = (folder / "vocab.txt").read_text("utf-8").splitlines()
-    numbers = {word: number for number, word in enumerate(known)}
-    sums = []
     for text in (text for pair in pairs for text in pair):
-        ids = torch.tensor([numbers.get(word, 2) for word in ["<S>", *tokenizer.tokenize(text), "</S>"]])
-        with torch.no_grad():
-            output = model(**tokenizer(text, return_tensors="pt"))
-        forward = output.forward_logits[0, :-1].double().log_softmax(1).gather(1, ids[1:, None]).sum()
-        backward = output.backward_logits[0, 1:].double().log_softmax(1).gather(1, ids[:-1, None]).sum()
-        sums.append([forward, backward])
+        forward, backward, ids = sentence_logits(model, tokenizer, " ".join(tokenizer.tokenize(text)))
+        places = np.arange(1, len(ids))
+        sums.append([forward[places - 1, ids[places]].sum(), backward[places, ids[places - 1]].sum()])
     expected = np.array(sums)[::2] - np.array(sums)[1::2]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
     assert (np.abs(found) > 1e-3).any(axis=1).all()
