@@ -181,15 +181,6 @@ def known() -> int:
 
 
 @torch.no_grad()
-def test_a_word_is_computed_once_until_it_is_forgotten(encoder) -> None:
-    first, distinct = encoder(spelled(WORDS[:])), len(set(WORDS))
-    assert known() == distinct
-    second = encoder(spelled([*reversed(WORDS), "dog"]))
-    assert known() == distinct + 1
-    assert torch.equal(second[:-1].flip(0), first)
-
-
-@torch.no_grad()
 def test_a_word_in_a_narrower_row_has_other_windows(encoder) -> None:
     """Of the longest word of a batch, all of them have a letter."""
     for width in (50, 15, 9, 50):
