@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 
-import datasets
 import pytest
 import torch
 
@@ -96,16 +95,9 @@ def test_batches_that_were_read_are_read_in_another_process(tokenizer, kind):
     data, other = make(kind, tokenizer), make(kind, tokenizer)
     first = next(iter(data)), next(iter(other))
     torch.testing.assert_close(*first, rtol=0, atol=0)
-    loader = torch.utils.data.DataLoader(
-        data, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=20
-    )
+    how = {"num_workers": 1, "multiprocessing_context": "fork", "timeout": 20}
+    loader = torch.utils.data.DataLoader(data, batch_size=None, **how)
     torch.testing.assert_close(next(iter(loader)), next(iter(other)), rtol=0, atol=0)
-
-
-def test_texts_without_a_length(tokenizer):
-    dataset = datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in TEXTS))
-    stream, listed = (PackedWindows(Texts(each), tokenizer, 2, window=5) for each in (dataset, TEXTS))
-    torch.testing.assert_close(next(iter(stream)), next(iter(listed)), rtol=0, atol=0)
 
 
 @KINDS

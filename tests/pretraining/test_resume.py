@@ -52,14 +52,11 @@ def test_without_a_whole_checkpoint_it_starts_over_and_the_log_says_so(five_step
     assert "no whole checkpoint" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"gradient_accumulation_steps": 2, "batch_size": 11, "ema": 0.8},
-        {"layout": "sentences", "config": {**TINY, "char_filters": []}},
-    ],
-    ids=str,
-)
+EPOCHS = {"windows": {"gradient_accumulation_steps": 2, "batch_size": 11, "ema": 0.8}}
+EPOCHS["sentences of words"] = {"layout": "sentences", "config": {**TINY, "char_filters": []}}
+
+
+@pytest.mark.parametrize("how", EPOCHS.values(), ids=EPOCHS)
 def test_a_run_of_epochs_stopped_in_its_second_one_makes_the_same_updates(files, tmp_path, how):
     how = SMALL | {"num_train_epochs": 2, "save_steps": 5, "batch_size": 9, "logging_steps": 1} | how
     whole = pretrain(files["general"], tmp_path / "whole", **how).folder

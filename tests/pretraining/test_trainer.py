@@ -25,14 +25,14 @@ from tests.pretraining.conftest import TEXTS, launch
 
 
 def make_trainer(
-    tokenizer: ElmoTokenizer, folder: Path, padded: bool = False, callbacks: list | None = None, **arguments
+    tokenizer: ElmoTokenizer, folder: Path, padded: bool = False, dropout: float = 0.1, callbacks=None, **arguments
 ) -> ElmoPreTrainer:
     """A trainer of two rows with windows of five words, every kind of randomness on."""
     settings = {"max_steps": 9, "save_steps": 4, "logging_steps": 1, "report_to": [], "use_cpu": True, "seed": 5}
     settings |= {"disable_tqdm": True, "per_device_train_batch_size": 2, **arguments}
     args = ElmoPreTrainingArguments(output_dir=str(folder), **settings)
     set_seed(args.seed)
-    config = ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=7, hidden_dropout=0.1)
+    config = ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=7, hidden_dropout=dropout)
     kind, sizes = (PaddedTexts, {}) if padded else (PackedWindows, {"window": 5})
     data = {**sizes, "batch_size": 2, "rank": args.process_index, "world_size": args.world_size}
     dataset, model = kind(Texts(TEXTS), tokenizer, seed=5, shuffle_block=3, **data), ElmoForPreTraining(config)
@@ -51,11 +51,9 @@ def test_the_learning_rate_warms_up_over_4_percent_and_falls_over_60(tokenizer, 
 
 def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path, capsys):
     """The log has the loss in nats a word, and counts words."""
-    how = RECIPES["bilm-tf"] | {"max_steps": 1, "max_grad_norm": 0.3, "per_device_train_batch_size": 2}
+    how = RECIPES["bilm-tf"] | {"max_steps": 1, "max_grad_norm": 0.3, "per_device_train_batch_size": 2, "dropout": 0.0}
     trainer = make_trainer(tokenizer, tmp_path / "out", include_num_input_tokens_seen="all", **how)
     trainer.model.config.num_sampled = trainer.model.config.vocab_size
-    for dropout in (trainer.model.dropout, *(layer.dropout for layer in trainer.model.elmo.bilm.layers)):
-        dropout.p = 0.0
     before = copy.deepcopy(trainer.model)
     loss = before(**next(iter(PackedWindows(Texts(TEXTS), tokenizer, 2, 5, seed=5, shuffle_block=3)))).loss
     (loss * 20).backward()
@@ -168,9 +166,7 @@ def test_early_stopping_counts_on(tokenizer, tmp_path):
         assert torch.equal(resumed.model.lm_head.weight, whole.model.lm_head.weight)
 
 
-def test_an_interrupted_trainer_makes_the_same_updates_and_a_resumed_one_knows_its_speed(
-    tokenizer, tmp_path, monkeypatch, capsys
-):
+def test_an_interrupted_trainer_makes_the_same_updates_and_knows_its_speed(tokenizer, tmp_path, monkeypatch, capsys):
     minutes = SimpleNamespace(perf_counter=itertools.count(step=60).__next__)  # one between two logs
     monkeypatch.setattr("hf_elmo.pretraining.trainer.time", minutes)
     whole = make_trainer(tokenizer, tmp_path / "whole", max_steps=4)
@@ -218,11 +214,10 @@ def two_parts(tokenizer: ElmoTokenizer) -> PackedWindows:
 
 def train(tokenizer: ElmoTokenizer, folder: Path) -> Path:
     """The file with the weights and the perplexity after five updates."""
-    trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=2, save_steps=5)
+    how = {"max_steps": 5, "gradient_accumulation_steps": 2, "save_steps": 5, "dropout": 0.0}
+    trainer = make_trainer(tokenizer, folder / "out", **how)
     processes = trainer.args.world_size
     trainer.train_dataset = two_parts(tokenizer) if processes == 1 else trainer.train_dataset
-    for dropout in (trainer.model.dropout, *(layer.dropout for layer in trainer.model.elmo.bilm.layers)):
-        dropout.p = 0.0
     trainer.train()
     metrics, file = trainer.evaluate(), folder / f"{processes}.pt"
     if trainer.args.process_index == 0:
