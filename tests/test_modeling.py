@@ -132,11 +132,7 @@ VECTORS = torch.zeros(4, 21, 11)
 WRONG_INPUTS = {
     "nothing": ([], {}, "input_ids"),
     "ids and vectors": (["input_ids"], {"inputs_embeds": VECTORS}, "inputs_embeds"),
-    "vectors, whose boundaries are not known": (
-        [],
-        {"inputs_embeds": VECTORS},
-        "special_tokens_mask is missing|2 texts",
-    ),
+    "vectors without boundaries": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing|2 texts"),
     "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
     "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
     "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),

@@ -17,7 +17,6 @@ HEADS = {
     "no answer": ("no answer", {}),
     "no ELMo": ("answers", {**VECTORS, "use_elmo": False}),
 }
-every_head = pytest.mark.parametrize("head", HEADS)
 
 
 def make(head: str = "plain", **changes: object) -> ElmoForQuestionAnswering:
@@ -28,11 +27,6 @@ def make(head: str = "plain", **changes: object) -> ElmoForQuestionAnswering:
             if "similarity" in parameter_name:
                 parameter.mul_(4)
     return model
-
-
-@pytest.fixture
-def batch(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
-    return batch_of(tokenizer, "answers", words=True)
 
 
 def plain_flow(model: ElmoForQuestionAnswering, passage: Tensor, question: Tensor) -> Tensor:
@@ -66,9 +60,9 @@ def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[Tens
     return start, end, span.no_answer(span.hidden(found).relu())
 
 
-@every_head
-def test_the_network_is_that_of_the_papers(batch: dict, head: str) -> None:
-    model = make(head).double()
+@pytest.mark.parametrize("head", HEADS)
+def test_the_network_is_that_of_the_papers(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, batch = make(head).double(), batch_of(tokenizer, "answers", words=True)
     output, lowest = model(**batch, output_hidden_states=True), torch.finfo(torch.float64).min
     both_texts, _ = model.read_words(ElmoInputs(**without_labels(batch)))
     embedded = model.qa_outputs.embed(both_texts)
