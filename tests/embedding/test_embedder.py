@@ -115,16 +115,3 @@ def test_a_forked_worker_takes_one_thread_and_others_as_many_as_given(checkpoint
     assert number == 1
     np.testing.assert_array_equal(vectors, embed(checkpoint, ["a b"])[0])
     assert threads_after(Embedder(checkpoint, threads=3))[1] == 3
-
-
-def test_datasets_map(checkpoint):
-    texts = [f"{row} {number}" for number in range(6) for row in ROWS]
-    data = datasets.Dataset.from_dict({"text": texts, "id": range(len(texts))})
-    embedder, wanted = Embedder(checkpoint), embed(checkpoint, texts)
-    found = data.map(embedder, batched=True, batch_size=7, with_rank=True)
-    assert found.column_names == ["text", "id", "embedding"]
-    close([np.array(row, np.float32) for row in found["embedding"]], wanted)
-    arrow = data.with_format("arrow").map(embedder, batched=True, batch_size=7, num_proc=2)
-    close([np.array(row.as_py(), np.float32) for row in arrow[:]["embedding"]], wanted)
-    assert arrow.data.schema.field("embedding").type == pyarrow.list_(pyarrow.list_(pyarrow.float32(), 22))
-    assert arrow.with_format(None)["text"][:] == texts

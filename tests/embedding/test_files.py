@@ -48,14 +48,8 @@ def arrays_of(path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(("layers", "pooling", "output_dtype"), [("all", "none", "float16"), ("mix", "max", "float32")])
 def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, layers, pooling):
-    options = {
-        "layers": layers,
-        "pooling": pooling,
-        "output_dtype": output_dtype,
-        "batch_tokens": 15,
-        "shard_tokens": 50,
-    }
-    path = tmp_path / "new" / f"out{ending}"
+    options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": 15}
+    options["shard_tokens"], path = 50, tmp_path / "new" / f"out{ending}"
     written = embed(model, write_lines(tmp_path / "in.txt", ROWS), path, **options)
     expected, found = embed(model, ROWS, **options), arrays_of(path)
     assert written == EmbeddedCorpus(path, len(ROWS), sum(map(len, embed(model, ROWS))), 22)
@@ -66,9 +60,8 @@ def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, l
     if ending == ".parquet":
         vector, schema = pyarrow.list_(pyarrow.from_numpy_dtype(output_dtype), 22), pyarrow.parquet.read_schema(path)
         assert schema.names == ["row", "words", "embedding"]
-        assert schema.field("embedding").type == (
-            vector if pooling == "max" else pyarrow.list_(pyarrow.list_(vector), 4)
-        )
+        expected_type = vector if pooling == "max" else pyarrow.list_(pyarrow.list_(vector), 4)
+        assert schema.field("embedding").type == expected_type
         assert pyarrow.parquet.read_table(path)["words"].to_pylist() == ElmoTokenizer().split_into_words(ROWS)
     elif pooling == "max":
         np.testing.assert_array_equal(found["embeddings"], expected, strict=True)
@@ -94,30 +87,24 @@ def test_hdf5_has_the_index_of_each_sentence(tmp_path, model):
         assert json.loads(file["sentence_to_index"][0]) == {"A cat .": "2", "New York is": "1"}
 
 
-def test_an_existing_output_is_kept_unless_asked_and_the_input_always(tmp_path, model, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pyarrow.parquet.write_table(pyarrow.table({"text": ROWS[:2]}), "in.parquet")
-    for link, target in (("link.parquet", "in.parquet"), ("link.npz", "nowhere")):
-        (tmp_path / link).symlink_to(target)
-    for output in ("./in.parquet", "link.parquet"):
-        with pytest.raises(ValueError, match="output"):
-            embed(model, "in.parquet", output, overwrite=True)
-    (tmp_path / "out.npz").write_bytes(b"mine")
-    for output in ("out.npz", "link.npz"):
+def test_an_existing_output_is_kept_unless_asked(tmp_path, model):
+    """The input is kept always: tests/test_reading.py."""
+    output, link = write_lines(tmp_path / "out.npz", ["mine"]), tmp_path / "link.npz"
+    link.symlink_to("nowhere")
+    for path in (output, link):
         with pytest.raises(FileExistsError, match="overwrite"):
-            embed(model, ROWS, output)
-    assert (tmp_path / "out.npz").read_bytes() == b"mine"
-    embed(model, ROWS, "out.npz", overwrite=True)
-    assert len(read("out.npz")) == len(ROWS)
+            embed(model, ROWS, path)
+    assert output.read_text() == "mine\n"
+    embed(model, ROWS, output, overwrite=True)
+    assert len(read(output)) == len(ROWS)
 
 
 @pytest.mark.parametrize(("ending", "pooling"), [*zip(ENDINGS, ["none"] * 4, strict=True), (".npz", "mean")])
 def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, ending, pooling):
     proteins = {"sp|P1|A_HUMAN": "MKVLAAGIVG", "蛋白": "ACDEF", "empty": "", "P4": "W"}
-    fasta = "".join(f">{name} of a species\n{sequence}\n" for name, sequence in proteins.items())
-    (tmp_path / "in.fa.gz").write_bytes(gzip.compress(fasta.encode()))
-    path = tmp_path / f"out{ending}"
-    embed(model, tmp_path / "in.fa.gz", path, layers="sum", pooling=pooling)
+    lines = (f">{name} of a species\n{sequence}" for name, sequence in proteins.items())
+    source, path = write_lines(tmp_path / "in.fa.gz", lines), tmp_path / f"out{ending}"
+    embed(model, source, path, layers="sum", pooling=pooling)
     found = arrays_of(path)
     assert sorted(found) == sorted(proteins)
     expected = embed(model, [list(sequence) for sequence in proteins.values()], layers="sum", pooling=pooling)
@@ -172,13 +159,12 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
 
 
 def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capfd):
-    (tmp_path / "in.csv").write_text("".join(f'{n},"{row}"\n' for n, row in enumerate(ROWS)), encoding="utf-8")
+    source = write_lines(tmp_path / "in.csv", (f'{n},"{row}"' for n, row in enumerate(ROWS)))
     target = tmp_path / "out.npz"
     options = "--layers all --pooling max --dtype float32 --output-dtype float16 --device cpu --batch-tokens 33"
-    options += (
-        " --shard-tokens 50 --input-format csv --text-column 1 --encoding utf-8 --pretokenized --overwrite --restart"
-    )
-    assert cli.main(["embed", str(tmp_path / "in.csv"), str(target), "--model", checkpoint, *options.split()]) == 0
+    options += " --shard-tokens 50 --input-format csv --text-column 1 --encoding utf-8 --pretokenized --overwrite"
+    command = ["embed", str(source), str(target), "--model", checkpoint, "--restart", *options.split()]
+    assert cli.main(command) == 0
     printed = capfd.readouterr()
     assert (f"out.npz: {len(ROWS)} rows" in printed.out, printed.err) == (True, "")
     wanted = embed(model, ROWS, layers="all", pooling="max", output_dtype="float16", pretokenized=True, batch_tokens=33)
