@@ -24,6 +24,7 @@ QUESTIONS = [(f"Who sat in row {number} ?", text) for number, text in enumerate(
 QUESTIONS += [("Where did it end ?", " \n".join(f"line {number} of a passage" for number in range(30)))]
 NOTHING = dict.fromkeys(NAMES.values())
 NO_LABEL = {"label": None, "probability": None, "probabilities": NOTHING}
+NO_LABELS = {"labels": [], "probabilities": NOTHING}
 NO_TAGS = {"words": [], "tags": [], "probabilities": []}
 NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
 # The class and the fields of each kind of model, rows that it reads, and a row with a blank text and its record.
@@ -31,13 +32,7 @@ CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForToken
 READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
 HEADS = {
     "classes": (CLASSIFIER, {}, TEXTS, "", NO_LABEL),
-    "several": (
-        CLASSIFIER,
-        {"problem_type": "multi_label_classification"},
-        TEXTS,
-        " ",
-        {"labels": [], "probabilities": NOTHING},
-    ),
+    "several": (CLASSIFIER, {"problem_type": "multi_label_classification"}, TEXTS, " ", NO_LABELS),
     "numbers": (CLASSIFIER, {"problem_type": "regression"}, TEXTS, [], {"values": [None] * 3}),
     "esim": (CLASSIFIER, heads.CLASSIFIERS["esim"], PAIRS, ("a", ""), NO_LABEL),
     "pairs": (CLASSIFIER, heads.PAIRS, PAIRS, ("", "a"), NO_LABEL),

@@ -79,10 +79,9 @@ def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> N
         found = add_word_vectors(source, tokenizer, tmp_path / "vectors.txt", ["The rain"], freeze_word_vectors=True)
         assert tokenizer.words == ["the"]
         assert found.dtype == torch.float16
-        np.testing.assert_array_equal(
-            found.classifier.word_vectors.weight[3].detach().numpy(), VECTORS[0].astype(np.float16)
-        )
-        assert not found.classifier.word_vectors.weight.requires_grad
+        weight = found.classifier.word_vectors.weight
+        np.testing.assert_array_equal(weight[3].detach().numpy(), VECTORS[0].astype(np.float16))
+        assert not weight.requires_grad
         assert torch.equal(found.elmo.bilm.layers[0].lstm.bias, model.elmo.bilm.layers[0].lstm.bias)
         assert found(**tokenizer("The rain", return_tensors="pt")).logits.shape == (1, 3)
         save_checkpoint(tmp_path / "saved", found, tokenizer)
