@@ -43,8 +43,6 @@ def test_rows_of_other_formats_and_of_a_dataset(tmp_path):
     assert list(texts.read()) == [[["a", "b"]], [["d", "e"], ["f"]]]
     raw = Texts(write_lines(tmp_path / "a.txt", ["Don't!"]), ElmoTokenizer())
     assert list(raw.read()) == [[["Don", "'t", "!"]]]
-    (tmp_path / "latin.txt").write_bytes(b"na\xefve\n")
-    assert list(Texts(tmp_path / "latin.txt", encoding="latin-1").read()) == [[["naïve"]]]
     rows = [{"text": "a b"}, {"text": ["a", "b c"]}, {"text": [["a"], ["b"]]}, {"text": ""}, "a b"]
     texts = [[["a", "b"]], [["a", "b c"]], [["a"], ["b"]], [[]], [["a", "b"]]]
     assert list(Texts(rows).read()) == texts
