@@ -180,6 +180,16 @@ def test_pretrain_command(files, tmp_path, capsys):
     assert main([*arguments, *CONFIG]) == 0
     assert "held-out perplexity after: forward" in capsys.readouterr().out
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
+    command = [
+        "pretrain",
+        str(files["general"]),
+        str(tmp_path / "alone"),
+        "--pretokenized",
+        "--steps=1",
+        "--batch-size=3",
+    ]
+    assert main([*command, "--set=use_cpu=true", *CONFIG]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'alone'}: written\n"
 
 
 def test_perplexity_command(trained, files, capsys):
