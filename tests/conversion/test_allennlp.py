@@ -42,11 +42,6 @@ ARCHITECTURES = {
 }
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    return write_files(tmp_path / "source")
-
-
 @pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options: dict) -> None:
     """Also of what is written back: always with projections, the identity where there is none, as AllenNLP wants it."""
@@ -69,9 +64,9 @@ def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options
     assert config.to_dict() | without_effect == read_weights(*paths)[0].to_dict() | without_effect
 
 
-def test_a_forget_gates_bias_comes_back_bit_by_bit(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_forget_gates_bias_comes_back_bit_by_bit(source: tuple[Path, Path], tmp_path: Path) -> None:
     """Its 1 is subtracted in the file: a value near 0, or as small as 1e-30, would lose its digits."""
-    model = load(*files)
+    model = load(*source)
     values = torch.logspace(-38, 7, model.bilm.layers[0].lstm.bias.numel())
     model.bilm.layers[0].lstm.bias.data.copy_(values)
     folder = export(model, tmp_path / "out")
@@ -108,15 +103,15 @@ def test_characters_are_those_of_the_tensor(tmp_path: Path) -> None:
     assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
 
 
-def test_options_that_change_nothing(files: tuple[Path, Path]) -> None:
+def test_options_that_change_nothing(source: tuple[Path, Path]) -> None:
     """What bilm-tf's training, its forks and a port to PyTorch add: what every ELMo does anyway, and the training."""
-    expected = read_weights(*files)[0].to_dict()
+    expected = read_weights(*source)[0].to_dict()
     training = "clip_grad_norm lr_decay_steps save_every_steps dropout all_clip_norm_val n_epochs batch_size "
     training += "n_train_tokens n_tokens_vocab unroll_steps n_negative_samples_batch"
     every = {**dict.fromkeys(training.split(), 10), "reverse": False, "bidirectional": True}
     options = make_options(None, {"projection_after_highway": True, "projection": {"dim": 7}}, **every)
-    files[0].write_text(json.dumps(options | {"validation_every_steps": None}), encoding="utf-8-sig")
-    assert read_weights(*files)[0].to_dict() == expected
+    source[0].write_text(json.dumps(options | {"validation_every_steps": None}), encoding="utf-8-sig")
+    assert read_weights(*source)[0].to_dict() == expected
 
 
 @pytest.mark.parametrize("changed", ["weight", "bias"])
@@ -155,27 +150,27 @@ def test_a_word_level_model_and_back(lstm: dict, tmp_path: Path) -> None:
     torch.testing.assert_close(again.state_dict(), ElmoModel.from_pretrained(out).state_dict(), rtol=0, atol=0)
 
 
-def write_table(files: tuple[Path, Path], words: list[str]) -> Path:
+def write_table(source: tuple[Path, Path], words: list[str]) -> Path:
     """The vectors of words as bilm-tf's `dump_token_embeddings` writes them, and a vocabulary beside them."""
-    reference = NumpyELMo(*files)
+    reference = NumpyELMo(*source)
     vectors = {"<S>": reference.vectors([])[0], "</S>": reference.vectors([])[1]}
     rows = [vectors.get(word, reference.vectors([word])[1]).numpy() for word in words]
-    write_lines(files[0].parent / "vocab_small.txt", words)
-    with h5py.File(files[0].with_name("vocab_embedding.hdf5"), "w") as file:
+    write_lines(source[0].parent / "vocab_small.txt", words)
+    with h5py.File(source[0].with_name("vocab_embedding.hdf5"), "w") as file:
         file["embedding"] = np.array(rows, np.float32)
-    return files[0].with_name("vocab_embedding.hdf5")
+    return source[0].with_name("vocab_embedding.hdf5")
 
 
-def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(files: tuple[Path, Path], tmp_path: Path) -> None:
-    table, characters = write_table(files, WORDS), load(*files)
-    assert main(["convert", str(files[0].parent), str(tmp_path / "out"), "--words", str(table)]) == 0
+def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source: tuple[Path, Path], tmp_path: Path) -> None:
+    table, characters = write_table(source, WORDS), load(*source)
+    assert main(["convert", str(source[0].parent), str(tmp_path / "out"), "--words", str(table)]) == 0
     model = ElmoModel.from_pretrained(tmp_path / "out")
     assert [key for key in model.state_dict() if "char" in key] == ["char_encoder.word_embedding.weight"]
     texts = [[word if word in WORDS else "<UNK>" for word in text] for text in TEXTS]
     found, expected = layers_of_checkpoint(tmp_path / "out"), layers_of(characters, ElmoTokenizer(), texts)
     np.testing.assert_allclose(np.concatenate(found, 1), np.concatenate(expected, 1), rtol=0, atol=1e-6)
-    write_table(files, ["the", "<S>", "</S>"])  # as in bilm-tf's usage_token.py, which has no unknown words
-    convert(*files, files[0].with_name("vocab_small.txt"), tmp_path / "small", words=table)
+    write_table(source, ["the", "<S>", "</S>"])  # as in bilm-tf's usage_token.py, which has no unknown words
+    convert(*source, source[0].with_name("vocab_small.txt"), tmp_path / "small", words=table)
     assert ElmoModel.from_pretrained(tmp_path / "small").char_encoder.word_embedding.weight[1].eq(0).all()
 
 
@@ -188,12 +183,12 @@ def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(files: tuple[Pat
         (None, "the vocabulary lacks <S>: give the file"),
     ],
 )
-def test_a_vocabulary_that_does_not_fit(words: list | None, error: str, files: tuple, tmp_path: Path) -> None:
-    table, (options, _) = write_table(files, WORDS), write_words(tmp_path / "words")
+def test_a_vocabulary_that_does_not_fit(words: list | None, error: str, source: tuple, tmp_path: Path) -> None:
+    table, (options, _) = write_table(source, WORDS), write_words(tmp_path / "words")
     for vocabulary in (table.with_name("vocab_small.txt"), options.with_name("vocab.txt")):
         vocabulary.unlink() if words is None else write_lines(vocabulary, words)
     with pytest.raises(ValueError, match=error):
-        convert(*files, tmp_path / "out", words=table)
+        convert(*source, tmp_path / "out", words=table)
     if words != WORDS[::-1]:  # a word-level model has nothing to compare its table with
         with pytest.raises(ValueError, match=error):
             convert(options.parent, tmp_path / "out")

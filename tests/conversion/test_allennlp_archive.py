@@ -17,7 +17,7 @@ from hf_elmo.conversion.allennlp_archive import read_archive
 from hf_elmo_cli import main
 
 from .. import parity
-from ..allennlp_files import make_options, write_files
+from ..allennlp_files import make_options
 from ..factories import SENTENCES, write_lines
 from ..reference import NumpyELMo
 
@@ -65,11 +65,6 @@ def task_of(embedder: object) -> dict:
 
 def task(options_file: str = "/home/somebody/options.json", **elmo: object) -> dict:
     return task_of({"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **elmo})
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> tuple[Path, Path]:
-    return write_files(tmp_path / "source")
 
 
 @pytest.fixture

@@ -26,18 +26,13 @@ THIRD = [["The"], ["last"], ["batch", "of"], ["four", "rows"]]
 TOLERANCE = 1e-5
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    return write_files(tmp_path / "source")
-
-
 def mix(output: dict, number: int = 0) -> np.ndarray:
     return output["elmo_representations"][number].detach().numpy()
 
 
-def carried(files: tuple[Path, Path], batches: list[list[list[str]]]) -> list[list[np.ndarray]]:
+def carried(source: tuple[Path, Path], batches: list[list[list[str]]]) -> list[list[np.ndarray]]:
     """The layers of each sentence, without boundaries, where row i goes on from the row i of the batches before."""
-    reference, states, found = NumpyELMo(*files), {}, []
+    reference, states, found = NumpyELMo(*source), {}, []
     for batch in batches:
         found.append([])
         for row, sentence in enumerate(batch):
@@ -69,9 +64,9 @@ def test_the_vectors_of_allennlp_itself_from_batch_to_batch(tmp_path: Path) -> N
     np.testing.assert_allclose(torch.cat(layers, dim=1), stored, rtol=0, atol=TOLERANCE)
 
 
-def test_the_embedder_carries_its_state_through_batches_of_other_sizes(files: tuple[Path, Path]) -> None:
-    embedder, batches = ElmoEmbedder(*files), [FIRST, SECOND, THIRD, FIRST]
-    for batch, expected in zip(batches, carried(files, batches), strict=True):
+def test_the_embedder_carries_its_state_through_batches_of_other_sizes(source: tuple[Path, Path]) -> None:
+    embedder, batches = ElmoEmbedder(*source), [FIRST, SECOND, THIRD, FIRST]
+    for batch, expected in zip(batches, carried(source, batches), strict=True):
         for found, layers in zip(embedder.embed_batch(batch), expected, strict=True):
             np.testing.assert_allclose(found, layers, rtol=0, atol=TOLERANCE)
     again = embedder.embed_sentence(np.array(FIRST[0]))
@@ -80,37 +75,37 @@ def test_the_embedder_carries_its_state_through_batches_of_other_sizes(files: tu
         embedder.elmo_bilm.reset_states()
         embedder.elmo_bilm._elmo_lstm.stateful = stateful
         for sentences in [FIRST] if stateful else [FIRST, SECOND]:
-            (found,), expected = embedder.embed_batch(sentences[:1]), carried(files, [sentences])[0][0]
+            (found,), expected = embedder.embed_batch(sentences[:1]), carried(source, [sentences])[0][0]
             np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-def test_files(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_files(source: tuple[Path, Path], tmp_path: Path) -> None:
     """In each format, and keyed by sentences, where a slash makes a group, as in AllenNLP."""
     lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]
     text, out = write_lines(tmp_path / "text.txt", lines), str(tmp_path / "out.hdf5")
-    expected = list(ElmoEmbedder(*files).embed_sentences(map(str.split, lines), batch_size=2))
+    expected = list(ElmoEmbedder(*source).embed_sentences(map(str.split, lines), batch_size=2))
     for output_format, choose in {"all": lambda x: x, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}.items():
-        ElmoEmbedder(*files).embed_file(text.open(), out, output_format, batch_size=2)
+        ElmoEmbedder(*source).embed_file(text.open(), out, output_format, batch_size=2)
         with h5py.File(out) as file:
             for number, layers in enumerate(expected):
                 np.testing.assert_allclose(file[str(number)][...], choose(layers), atol=1e-6)
             assert json.loads(file["sentence_to_index"][0]) == {line: str(number) for number, line in enumerate(lines)}
-    ElmoEmbedder(*files).embed_file(text.open(), out, forget_sentences=True)
+    ElmoEmbedder(*source).embed_file(text.open(), out, forget_sentences=True)
     with h5py.File(out) as file:
         assert sorted(file) == list("0123456")
-    ElmoEmbedder(*files).embed_file(text.open(), out, use_sentence_keys=True)
+    ElmoEmbedder(*source).embed_file(text.open(), out, use_sentence_keys=True)
     with h5py.File(out) as file:
         assert [file[line].shape for line in lines] == [(3, len(line.split()), 14) for line in lines]
         assert sorted(file["a"]) == ["b", "c d", "f"]
     for content in ("one\n\ntwo\n", "one\none\n"):  # an empty line, a sentence that is there twice
         text.write_text(content)
         with pytest.raises(ValueError):
-            ElmoEmbedder(*files).embed_file(text.open(), out, use_sentence_keys=True)
+            ElmoEmbedder(*source).embed_file(text.open(), out, use_sentence_keys=True)
 
 
-def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_of_published_models(source: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("hf_elmo.allennlp.download", lambda name: asked.append(name) or files)
+    monkeypatch.setattr("hf_elmo.allennlp.download", lambda name: asked.append(name) or source)
     ElmoEmbedder()
     base = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/contributed/pt/elmo_pt"
     Elmo(f"{base}_options.json", f"{base}_weights.hdf5", 1)
@@ -119,25 +114,25 @@ def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: py
         Elmo(f"{base}_options.json", "https://example.org/weights.hdf5", 1)
 
 
-def test_the_module_mixes_as_its_options_say(files: tuple[Path, Path]) -> None:
-    elmo = Elmo(*map(str, files), num_output_representations=2, dropout=0.0)
+def test_the_module_mixes_as_its_options_say(source: tuple[Path, Path]) -> None:
+    elmo = Elmo(*map(str, source), num_output_representations=2, dropout=0.0)
     output = elmo(batch_to_ids(FIRST))
     assert elmo.get_output_dim() == 14
     assert len(output["elmo_representations"]) == 2
     assert output["mask"].tolist() == [[True] * 4, [True, True, False, False], [True, False, False, False]]
-    for row, layers in enumerate(carried(files, [FIRST])[0]):
+    for row, layers in enumerate(carried(source, [FIRST])[0]):
         found = mix(output, 1)[row]
         assert np.abs(found[: len(FIRST[row])] - layers.mean(0)).max() <= TOLERANCE
         assert not found[len(FIRST[row]) :].any()
-    other = Elmo(None, None, 1, dropout=0.0, module=ElmoEmbedder(*files).elmo_bilm)
+    other = Elmo(None, None, 1, dropout=0.0, module=ElmoEmbedder(*source).elmo_bilm)
     assert np.array_equal(mix(other(batch_to_ids(FIRST))), mix(output))
-    fixed = Elmo(*files, 1, dropout=0.0, scalar_mix_parameters=[-9e10, 1.0, -9e10])
-    assert np.abs(mix(fixed(batch_to_ids(FIRST[:1])))[0] - carried(files, [FIRST])[0][0][1]).max() <= TOLERANCE
+    fixed = Elmo(*source, 1, dropout=0.0, scalar_mix_parameters=[-9e10, 1.0, -9e10])
+    assert np.abs(mix(fixed(batch_to_ids(FIRST[:1])))[0] - carried(source, [FIRST])[0][0][1]).max() <= TOLERANCE
     assert not any(parameter.requires_grad for parameter in fixed.parameters())
-    kept = Elmo(*files, 1, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids(FIRST))
+    kept = Elmo(*source, 1, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids(FIRST))
     assert kept["elmo_representations"][0].shape == (3, 6, 14)
     assert kept["mask"].sum(1).tolist() == [6, 4, 3]
-    assert not np.array_equal(*(mix(Elmo(*files, 1).train()(batch_to_ids(FIRST))) for _ in range(2)))  # dropout
+    assert not np.array_equal(*(mix(Elmo(*source, 1).train()(batch_to_ids(FIRST))) for _ in range(2)))  # dropout
 
 
 def test_the_scalar_mix_alone() -> None:
@@ -152,31 +147,31 @@ def test_the_scalar_mix_alone() -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"do_layer_norm": True}, {"vocab_to_cache": np.array(["", "a"])}], ids=str)
-def test_sentences_that_are_all_without_words(files: tuple[Path, Path], how: dict) -> None:
+def test_sentences_that_are_all_without_words(source: tuple[Path, Path], how: dict) -> None:
     for shape in ((2, 0), (0, 0), (2, 3, 0)):
-        ids, elmo = torch.zeros(*shape, 50, dtype=torch.int64), Elmo(*files, 2, **how)
+        ids, elmo = torch.zeros(*shape, 50, dtype=torch.int64), Elmo(*source, 2, **how)
         output = elmo(ids, ids[..., 0]) if "vocab_to_cache" in how else elmo(ids)
         assert [tuple(one.shape) for one in output["elmo_representations"]] == [(*shape, 14)] * 2
         assert output["mask"].shape == shape
         assert output["mask"].dtype == torch.int64  # as in AllenNLP 0.9: `1 - mask` works
-    embedder = ElmoEmbedder(*files)
+    embedder = ElmoEmbedder(*source)
     for empty in ([], np.array([])):  # AllenNLP's, whatever the model
         assert embedder.embed_sentence(empty).shape == (3, 0, 1024)
     assert [array.shape for array in embedder.embed_batch([["a"], []])] == [(3, 1, 14), (3, 0, 1024)]
-    kept = Elmo(*files, 1, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids([[], []]))
+    kept = Elmo(*source, 1, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids([[], []]))
     assert kept["mask"].tolist() == [[True, True]] * 2
     for row in mix(kept):
-        assert np.abs(row - NumpyELMo(*files).layers([])[0].mean(0)).max() <= TOLERANCE
+        assert np.abs(row - NumpyELMo(*source).layers([])[0].mean(0)).max() <= TOLERANCE
 
 
-def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(files: tuple[Path, Path]) -> None:
+def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(source: tuple[Path, Path]) -> None:
     """With the place of `@@UNKNOWN@@` a word has the vector of that word; with a place beyond the list, its own."""
     cached = ["@@PADDING@@", "@@UNKNOWN@@", *sorted({word for row in FIRST for word in row})]
-    ids, stop, plain = batch_to_ids(FIRST), cached.index("."), Elmo(*files, 1, dropout=0.0)
-    by_place = Elmo(*files, 1, dropout=0.0, vocab_to_cache=cached)
+    ids, stop, plain = batch_to_ids(FIRST), cached.index("."), Elmo(*source, 1, dropout=0.0)
+    by_place = Elmo(*source, 1, dropout=0.0, vocab_to_cache=cached)
     places = torch.tensor([[cached.index(word) for word in row + ["@@PADDING@@"] * (4 - len(row))] for row in FIRST])
     expected = plain(ids)
-    deep = Elmo(*files, 1, dropout=0.0)(torch.stack([ids] * 2, dim=1))
+    deep = Elmo(*source, 1, dropout=0.0)(torch.stack([ids] * 2, dim=1))
     found = by_place(torch.zeros_like(ids)[:, None].expand(-1, 2, -1, -1), places[:, None].expand(-1, 2, -1))
     for output in (deep, found):
         assert output["mask"].tolist() == [[row] * 2 for row in expected["mask"].tolist()]
@@ -190,9 +185,9 @@ def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(files: t
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_gradients_of_any_character_ids(files: tuple[Path, Path], requires_grad: bool) -> None:
+def test_gradients_of_any_character_ids(source: tuple[Path, Path], requires_grad: bool) -> None:
     """At each training step those of the batch alone: the carried state has no graph, whatever rows a batch has."""
-    elmo, without = (Elmo(*files, 1, requires_grad=requires_grad, dropout=0.0) for _ in range(2))
+    elmo, without = (Elmo(*source, 1, requires_grad=requires_grad, dropout=0.0) for _ in range(2))
     for rows in (2, 1, 3, 2):
         ids = torch.randint(0, 262, (rows, 4, 50), generator=torch.Generator().manual_seed(rows))
         for network in (elmo, copy.deepcopy(without)):
@@ -205,10 +200,10 @@ def test_gradients_of_any_character_ids(files: tuple[Path, Path], requires_grad:
             torch.testing.assert_close(found.grad, wanted.grad)
 
 
-def test_a_network_that_was_trained_with_allennlp_is_loaded(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_network_that_was_trained_with_allennlp_is_loaded(source: tuple[Path, Path], tmp_path: Path) -> None:
     learned = ([0.5, -1.25, 2.0], 1.5)
     other = write_files(tmp_path / "other", None, make_arrays(make_options(), seed=1))
-    network = nn.ModuleDict({"elmo": Elmo(*files, 1, dropout=0.0), "head": nn.Linear(14, 2)})
+    network = nn.ModuleDict({"elmo": Elmo(*source, 1, dropout=0.0), "head": nn.Linear(14, 2)})
     state = state_of(load(*other), [learned], prefix="elmo.")
     state |= {f"head.{name}": value for name, value in network["head"].state_dict().items()}
     network.load_state_dict(state)
