@@ -95,6 +95,11 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
     return path
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of each file in a folder, by its path there."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def random_labels(words: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """Labels of O, B-x, I-x, B-y and I-y at `words` `[batch, positions]`, as IOB2 allows them; -100 elsewhere."""
     torch.manual_seed(seed)

@@ -17,6 +17,8 @@ import pytest
 import torch
 from tqdm import tqdm
 
+from tests.factories import contents
+
 if not hasattr(os, "fork"):
     pytest.skip("no fork on this system", allow_module_level=True)
 
@@ -48,11 +50,10 @@ def _run(arguments: list[str], folder: Path, kill_at: int, counted: Path) -> Non
     sys.exit(main(arguments))
 
 
-def contents(path: Path) -> dict[str, bytes]:
-    """The bytes of a result. Notes of a training hold times, and its intermediate checkpoints are no part of it."""
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    named = {str(file.relative_to(path)): file.read_bytes() for file in files}
-    return {name: data for name, data in named.items() if not name.startswith(("checkpoint-", "trainer_state.json"))}
+def bytes_of(result: Path) -> dict[str, bytes]:
+    """Notes of a training hold times, and its intermediate checkpoints are no part of its result."""
+    files = {"": result.read_bytes()} if result.is_file() else contents(result)
+    return {name: data for name, data in files.items() if not name.startswith(("checkpoint-", "trainer_state.json"))}
 
 
 def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool = True, name: str = "result") -> None:
@@ -70,7 +71,7 @@ def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool = Tru
 
     place.mkdir()
     assert run() == 0
-    expected, operations = contents(result), counted.stat().st_size
+    expected, operations = bytes_of(result), counted.stat().st_size
     for _ in range(KILLS):
         shutil.rmtree(place)
         place.mkdir()
@@ -82,4 +83,4 @@ def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool = Tru
         else:
             assert run() == 0
             assert [*place.iterdir()] == [result]
-        assert contents(result) == expected
+        assert bytes_of(result) == expected

@@ -25,7 +25,16 @@ from hf_elmo.conversion import convert
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 from .allennlp_files import write_files
-from .factories import CODE, TINY, save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
+from .factories import (
+    CODE,
+    TINY,
+    contents,
+    save_checkpoint,
+    small_checkpoint,
+    small_model,
+    whitespace_tokenizer,
+    write_lines,
+)
 from .manylangs_files import make_settings, write_model
 
 REPO = "somebody/elmo-test"
@@ -167,10 +176,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return small_checkpoint(tmp_path / "elmo")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_a_converted_checkpoint_is_uploaded_whole(server: Server, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_options, write_files
-from ..factories import CODE, write_lines
-from ..kills import contents, run_with_kills
+from ..factories import contents, write_lines
+from ..kills import run_with_kills
 from ..manylangs_files import make_settings, write_model
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]

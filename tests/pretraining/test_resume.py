@@ -11,7 +11,7 @@ from transformers import TrainerState
 
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.trainer import last_whole_checkpoint
-from tests.factories import TINY, write_lines
+from tests.factories import TINY, contents, write_lines
 from tests.kills import run_with_kills
 from tests.pretraining.conftest import CONFIG, GENERAL, SMALL, STEPS, assert_same_weights, launch
 
@@ -20,18 +20,14 @@ def resume(folder: Path, inputs: Any, **changes: Any) -> None:
     pretrain(output=folder, **{**SMALL, **STEPS, "inputs": inputs, "resume": True, **changes})
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_run_killed_between_its_last_checkpoint_and_its_end(run, five_steps, files):
     for name in ("model.safetensors", "trainer_state.json"):
         (run / name).unlink()
-    before = files_of(run / "checkpoint-5")
+    before = contents(run / "checkpoint-5")
     resume(run, files["general"])
     assert_same_weights(five_steps, run)
     assert TrainerState.load_from_json(run / "trainer_state.json").global_step == 5
-    assert files_of(run / "checkpoint-5") == before  # no step was made
+    assert contents(run / "checkpoint-5") == before  # no step was made
 
 
 def test_an_incomplete_checkpoint_is_passed_over(run, five_steps, files):
@@ -112,33 +108,33 @@ def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monk
     counted, text = (run / "vocab.txt").read_text().splitlines(), files["general"].read_text()
     write_lines(tmp_path / "words.txt", [*counted[:3], *counted[:2:-1]])
     (tmp_path / "other.txt").write_text(text.replace("the cat", "cat the", 1))  # as long as before
-    before = files_of(run)
+    before = contents(run)
     with pytest.raises(ValueError, match=name):
         resume(run, **{"inputs": files["general"], **changes})
-    assert files_of(run) == before
+    assert contents(run) == before
 
 
 @pytest.mark.parametrize(("removed", "resumed"), [("checkpoint-*", False), ("checkpoint-*", True), ("*.*", False)])
 def test_nothing_is_overwritten_unasked(run, files, removed, resumed):
     for path in run.glob(removed):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    before = files_of(run)
+    before = contents(run)
     with pytest.raises(FileExistsError, match="overwrite"):
         resume(run, files["domain"], resume=resumed)
-    assert files_of(run) == before
+    assert contents(run) == before
 
 
 def test_a_model_is_overwritten_if_asked_and_copies_of_checkpoints_stay(run, files, tmp_path):
     """The copies have more steps than the new run, and its limit of checkpoints is reached."""
     copies = [shutil.copytree(run / "checkpoint-5", run / name) for name in ("checkpoint-good", "checkpoint-5-good")]
-    before = list(map(files_of, copies))
+    before = list(map(contents, copies))
     how = {**SMALL, **STEPS, "max_steps": 3, "save_steps": 1}
     expected = pretrain(files["domain"], tmp_path / "new", **how).folder
     pretrain(files["domain"], run, overwrite=True, save_total_limit=1, **how)
     assert_same_weights(expected, run)
     assert (run / "vocab.txt").read_bytes() == (expected / "vocab.txt").read_bytes()
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-3", *(path.name for path in copies)}
-    assert list(map(files_of, copies)) == before
+    assert list(map(contents, copies)) == before
     assert last_whole_checkpoint(run).name == "checkpoint-3"
 
 
