@@ -131,7 +131,6 @@ class Packing:
     rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
     shape: tuple[int, int]  # (batch, positions)
     num_rows: int  # the number of rows, with those that have no tokens
-    in_order: bool  # whether `rows` lists all rows in their original order
 
     @classmethod
     @torch.compiler.disable  # the number of tokens depends on the values of the mask
@@ -139,24 +138,21 @@ class Packing:
         """The packing of the positions in `mask` `[batch, positions]`; padding may be anywhere. A mask `[texts, batch,
         positions]` is of several texts in each row of the batch, which are packed as `texts * batch` rows."""
         shape = tuple(mask.shape[-2:])
-        mask = mask.flatten(0, -2)
-        lengths = mask.sum(1).cpu()
-        rows = lengths.sort(descending=True, stable=True).indices
-        rows = rows[lengths[rows] > 0]
-        in_order = torch.equal(rows, torch.arange(len(mask), device="cpu"))
-        lengths = lengths[rows]
-        has_token = torch.arange(max(lengths.tolist(), default=0), device="cpu")[:, None] < lengths  # [steps, rows]
-        step, row = has_token.nonzero(as_tuple=True)
-        batch_sizes = has_token.sum(1)
+        has_token = mask.flatten(0, -2).cpu()
+        rows = has_token.sum(1).sort(descending=True, stable=True).indices
+        rows = rows[has_token[rows].any(1)]
+        # Of each token, row after row: its row (the place in `rows`), its position in the row, its step.
+        row, position = has_token[rows].nonzero(as_tuple=True)
+        step = has_token[rows].cumsum(1)[row, position] - 1
+        batch_sizes = step.bincount()
         first = batch_sizes.cumsum(0) - batch_sizes  # the index of each step's first token
-        # A copy to a GPU waits for the GPU, so there is one for all indices.
-        parts = rows, row, step, first[lengths[row] - 1 - step] + row
-        rows, row, step, reverse = torch.cat(parts).to(mask.device).split([len(part) for part in parts])
-        # [rows, positions]: the indices of each row's tokens in the flattened batch, then the indices of padding.
+        reverse = first[row.bincount()[row] - 1 - step] + row
         # Several texts of a row have the same positions of the batch, hence the remainder.
-        left_aligned = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
-        indices = left_aligned[row, step] % math.prod(shape)
-        return cls(indices, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
+        indices = (rows[row] * shape[1] + position) % math.prod(shape)
+        order = step.argsort(stable=True)
+        parts = indices[order], reverse[order], rows  # one copy to a GPU, which waits for the GPU
+        indices, reverse, rows = torch.cat(parts).to(mask.device).split([len(part) for part in parts])
+        return cls(indices, reverse, batch_sizes.tolist(), rows, shape, len(has_token))
 
     def join(self, directions: Tensor) -> Tensor:
         """Concatenates both directions `[2, packed, P]`, each in its reading order, to `[packed, 2P]` in text order."""
@@ -490,12 +486,10 @@ class ElmoBiLM(nn.Module):
         if [part.shape for part in state] != [part.shape for part in start]:
             shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
             raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}.")
-        before = state if packing.in_order else tuple(part[:, :, packing.rows] for part in state)
+        before = tuple(part[:, :, packing.rows] for part in state)
         outputs, after = self.run(vectors, packing.batch_sizes, before)
-        after = tuple(new.to(old.dtype) for old, new in zip(before, after, strict=True))
-        if packing.in_order:
-            return outputs, after
-        return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
+        both = zip(state, after, strict=True)
+        return outputs, tuple(old.index_copy(2, packing.rows, new.to(old.dtype)) for old, new in both)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
         """Zeros, or the stored start, on the device of `like`: `h` in the dtype of `like`, `c` in at least float32."""
