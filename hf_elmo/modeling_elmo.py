@@ -184,13 +184,13 @@ class LstmCall(NamedTuple):
     """The arguments of [`bilstm_layer`] as backends get them: `inputs`, `hidden` and `cell` already have the dtypes of
     the computation; the backend casts the weights."""
 
-    inputs: Tensor  # [directions, packed, input]
-    batch_sizes: Sequence[int]
-    hidden: Tensor  # [directions, rows, P]
-    cell: Tensor  # [directions, rows, C]
-    weights: Sequence[LstmWeights]
-    cell_clip: float | None
-    proj_clip: float | None
+    inputs: Tensor  # [directions, packed, input], for each direction in its reading order
+    batch_sizes: Sequence[int]  # the number of rows of each step, positive and in descending order
+    hidden: Tensor  # [directions, rows, P], before the first step
+    cell: Tensor  # [directions, rows, C], before the first step
+    weights: Sequence[LstmWeights]  # of each direction, with the same shapes for all directions
+    cell_clip: float | None  # bound on the absolute value of the cell
+    proj_clip: float | None  # bound on the absolute value of the projected output
 
 
 def clip(x: Tensor, bound: float | None) -> Tensor:
@@ -220,18 +220,8 @@ def bilstm_layer(
     Products are computed in the dtype of `inputs`, or in the autocast dtype if autocast is on, but in float32 if the
     device has no instructions for this dtype. The cell state is in float32 or float64.
 
-    Args:
-        inputs: `[directions, packed, input]`, for each direction in its reading order.
-        batch_sizes: the number of rows of each step, positive and in descending order, the same for every direction.
-        state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first step.
-        weights: the parameters of each direction, with the same shapes for all directions.
-        cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
-
-    Returns:
-        outputs `[directions, packed, P]`, and the state after the last step of each row.
-
-    Raises:
-        ValueError: shapes do not agree.
+    The arguments are those of [`LstmCall`], `state` is `hidden` and `cell`. Returns outputs `[directions, packed, P]`,
+    and the state after the last step of each row. Raises ValueError if shapes do not agree.
     """
     dtype = product_dtype(inputs)
     computed = dtype if has_instructions(dtype, inputs.device) else torch.float32
@@ -476,11 +466,7 @@ class ElmoBiLM(nn.Module):
     @torch.compiler.disable  # as in bilstm_layer: a graph would be valid for one list of batch sizes
     def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Runs both directions, as [`run`] does, over the rows of a batch, from a state as in [`ElmoModelOutput`], by
-        default [`initial_state`]. A row without tokens keeps its state.
-
-        Raises:
-            ValueError: `state` has the wrong shapes for this batch.
-        """
+        default [`initial_state`]. A row without tokens keeps its state. Raises ValueError for another batch's state."""
         start = self.initial_state(packing.num_rows, vectors)
         state = start if state is None else state
         if [part.shape for part in state] != [part.shape for part in start]:
@@ -580,11 +566,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self._freeze(self.config.freeze_bilm and not self._trains_bilm)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        """The last step of `from_pretrained`, with the keys that the checkpoint lacks.
-
-        Raises:
-            ValueError: `config.settled_start` is set, but the checkpoint has no stored start.
-        """
+        """The last step of `from_pretrained`. Raises ValueError if the checkpoint lacks the start that its settings ask
+        for."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if any("bilm.initial_" in key for key in loading_info.missing_keys):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
@@ -729,10 +712,9 @@ class ElmoModel(ElmoPreTrainedModel):
         """The [`padding_mask`] of a batch. Raises ValueError as `forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
-        sizes = {"input_ids": self.config.row_length, "inputs_embeds": self.config.projection_size}
         name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-        if inputs.dim() != 3 or inputs.shape[2] != sizes[name]:
-            size = sizes[name]
+        size = self.config.row_length if inputs_embeds is None else self.config.projection_size
+        if inputs.dim() != 3 or inputs.shape[2] != size:
             raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
         if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
             raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
@@ -788,28 +770,23 @@ class ElmoModel(ElmoPreTrainedModel):
         packing: Packing,
         state: State | None = None,
         output_hidden_states: bool | None = None,
-        backward_inputs: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
         """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
-        asked for, the same layers `[batch, positions, 2P]`; and the state. By default, both directions read `inputs`;
-        `backward_inputs` are in the reading order of the backward direction, and so is its half of the layers."""
-        tokens = packing.pack(inputs)
-        if backward_inputs is None:
-            ((x, _), *layers), state = self.read(tokens, packing, state)
-            layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
-        elif backward_inputs.shape[:2] != packing.shape:
-            raise ValueError(f"backward_input_ids has the shape {list(backward_inputs.shape)}, unlike input_ids.")
-        else:  # one call with the tokens of both directions, so that one that both directions read is computed once
-            tokens = torch.cat((tokens, packing.pack(backward_inputs)))
-            indices = torch.arange(len(tokens), device=tokens.device).view(2, -1)
-            layers, state = self.read(tokens, packing, state, indices)
-            layers = [torch.cat(tuple(layer), dim=1) for layer in layers]
+        asked for, the same layers `[batch, positions, 2P]`; and the state."""
+        ((x, _), *layers), state = self.read(packing.pack(inputs), packing, state)
+        layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
+        return *self.pad_layers(layers, packing, output_hidden_states), state
+
+    def pad_layers(
+        self, layers: list[Tensor], packing: Packing, output_hidden_states: bool | None
+    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None]:
+        """The layers `[packed, 2P]` and, if they are asked for, the same layers `[batch, positions, 2P]`."""
         if not (self.config.output_hidden_states if output_hidden_states is None else output_hidden_states):
-            return layers, None, state
+            return layers, None
         hidden_states = tuple(map(packing.pad, layers))
         if torch.is_grad_enabled():  # go on with the returned tensors: `retain_grad` would give them no gradient
             layers = list(map(packing.pack, hidden_states))
-        return layers, hidden_states, state
+        return layers, hidden_states
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
@@ -838,8 +815,8 @@ class ElmoModel(ElmoPreTrainedModel):
             `num_scalar_mixes` mixes, each `[batch, words, 2P]`, with the words at the left end of each row, padded with
             zeros; and the mask `[batch, words]` of the words.
         """
-        output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
         mask = self.unpadded(input_ids, attention_mask, None)
+        output = self(input_ids, mask, **{**kwargs, "return_dict": True})
         words = mask & ~sentence_boundaries(mask, input_ids, kwargs.get("special_tokens_mask"))
         aligned = [align_left(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
         return tuple(mix for mix, _ in aligned), aligned[0][1]
