@@ -19,13 +19,12 @@ SENTENCE_END_ID = 258
 WORD_BEGIN_ID = 259
 WORD_END_ID = 260
 WORD_PADDING_ID = 261
-TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
 # In `word_vector_ids`, 0 is padding, 1 a sentence boundary, 2 a word without a vector; words with a vector follow.
 BOUNDARY_ID = 1
 UNKNOWN_ID = 2
 FIRST_VECTOR_ID = 3
-# Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
-POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled")
+# Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for 1, for -1, or for all zeros.
+POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled", "num_scalar_mixes")
 POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
@@ -206,9 +205,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     freeze_bilm: bool = True
     vocab_size: int | None = None
     num_sampled: int = 8192
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = SENTENCE_BEGIN_ID
-    eos_token_id: int | None = SENTENCE_END_ID
+    pad_token_id: Literal[0] = 0
+    bos_token_id: Literal[257] = SENTENCE_BEGIN_ID
+    eos_token_id: Literal[258] = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name in kwargs:  # other unknown names are transformers', of its other versions or of files on the Hub
@@ -243,9 +242,6 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         def error(field: str, rule: str) -> ValueError:
             return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
 
-        for field, value in TOKEN_IDS.items():
-            if getattr(self, field) != value:
-                raise error(field, f"must be {value}")
         for field in POSITIVE:
             value = getattr(self, field)
             if value is not None and value <= 0:
@@ -254,21 +250,12 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             raise error("hidden_size", "must be even: each direction has half of it")
         if self.char_vocab_size <= WORD_PADDING_ID:
             raise error("char_vocab_size", f"must be more than {WORD_PADDING_ID}")
-        if any(width > self.max_word_length for width, _ in self.char_filters):
-            raise error("char_filters", "has a width of more than max_word_length")
-        encoded = self.num_filters + (self.word_embedding_size or 0)
-        if not self.char_projection and encoded != self.projection_size:
-            raise error("char_projection", f"words have {encoded} numbers before it, not {self.projection_size}")
-        if not self.cell_projection and self.cell_size != self.projection_size:
-            raise error("cell_projection", f"cell_size is {self.cell_size}, not {self.projection_size}")
         if (self.word_vocab_size is None) != (self.word_embedding_size is None):
             raise error("word_embedding_size", "must be given together with word_vocab_size")
         mix = self.layer_weights
         layers = self.num_hidden_layers + 1
         if mix is not None and (isinstance(mix, int) or len(mix) != layers or not any(mix)):
             raise error("layer_weights", f"must be the index of one of {layers} layers, or weights for all, not all 0")
-        if self.num_scalar_mixes < 1 or (mix and self.num_scalar_mixes > 1):
-            raise error("num_scalar_mixes", "must be at least 1, and 1 with layer_weights")
         if self.elmo_at_output and self.scalar_mix_alignment:
             raise error("elmo_at_output", "scalar_mix_alignment is set")
         if not self.use_elmo and self.word_vectors_vocab_size is None:
