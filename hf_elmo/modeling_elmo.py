@@ -773,7 +773,9 @@ class ElmoModel(ElmoPreTrainedModel):
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
         """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
         asked for, the same layers `[batch, positions, 2P]`; and the state."""
-        ((x, _), *layers), state = self.read(packing.pack(inputs), packing, state)
+        tokens = packing.pack(inputs)
+        indices = torch.stack((torch.arange(len(tokens), device=tokens.device), packing.reverse))
+        ((x, _), *layers), state = self.read(tokens, packing, state, indices=indices)
         layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
         return *self.pad_layers(layers, packing, output_hidden_states), state
 
@@ -790,18 +792,14 @@ class ElmoModel(ElmoPreTrainedModel):
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
-        self, tokens: Tensor, packing: Packing, state: State | None = None, indices: Tensor | None = None
+        self, tokens: Tensor, packing: Packing, state: State | None = None, *, indices: Tensor
     ) -> tuple[list[Tensor], State]:
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
         the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which
-        of them the forward and the backward direction read, in reading order. By default, `tokens` are in packed order,
-        and both directions read all of them."""
+        of them the forward and the backward direction read, in reading order."""
         dtype = self.get_input_embeddings().weight.dtype
         vectors = tokens.to(dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
-        if indices is None:
-            vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
-        else:
-            vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+        vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state
 

@@ -316,7 +316,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         # One call with the tokens of both directions, so that one that both directions read is computed once.
         tokens = torch.cat((packing.pack(inputs), packing.pack(backward_inputs)))
         indices = torch.arange(len(tokens), device=tokens.device).view(2, -1)
-        layers, state = self.elmo.read(tokens, packing, state, indices)
+        layers, state = self.elmo.read(tokens, packing, state, indices=indices)
         layers = [torch.cat(tuple(layer), dim=1) for layer in layers]
         return *self.elmo.pad_layers(layers, packing, output_hidden_states), state
 

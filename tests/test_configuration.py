@@ -40,7 +40,6 @@ def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict)
 
 CONTRADICTIONS = [
     ("hidden_size", {"hidden_size": 21}),
-    ("char_vocab_size", {"char_vocab_size": 100}),
     ("word_embedding_size", {"word_vocab_size": 9}),
     ("layer_weights", {"layer_weights": [0.5, 0.5]}),
     ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
