@@ -435,9 +435,8 @@ class ElmoLayer(GradientCheckpointingLayer):
     def forward(
         self, x: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], directions: Sequence[int] = (0, 1)
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Runs some directions over `x [directions, packed, P]`, the words of each in its reading order, from a state:
-        the layer's output `[directions, packed, P]`, and the state after each row's last token. (A reentrant checkpoint
-        computes no gradient for nested tensors.)"""
+        """As [`ElmoBiLM.run`], for one layer. (A reentrant checkpoint computes no gradient for nested tensors, so the
+        hidden and the cell state are two arguments and two results.)"""
         x = self.dropout(x)
         outputs, state = self.lstm(x, (hidden, cell), batch_sizes, directions)
         # The skip connection changes the output, which the next layer reads, but not the recurrent state.
@@ -678,16 +677,7 @@ class ElmoModel(ElmoPreTrainedModel):
     input gives the same output, alone or in a batch. (AllenNLP and bilm-tf carry the state from call to call. To
     reproduce their numbers, pass the `state` of each output to the next call.)
 
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoModel, ElmoTokenizer
-
-    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoModel.from_pretrained(folder)
-    >>> output = model(**tokenizer(["A river bank.", "A savings bank."], padding=True, return_tensors="pt"))
-    >>> output.last_hidden_state.shape  # sentences, positions (words, <S> and </S>), 2P
-    torch.Size([2, 6, 1024])
-    ```"""
+    `model(**tokenizer(texts, padding=True, return_tensors="pt")).last_hidden_state` has the vector of each word."""
 
     _auto_class = "AutoModel"
     packing_type: ClassVar[type[Any]] = Packing  # another one for exports
@@ -739,8 +729,7 @@ class ElmoModel(ElmoPreTrainedModel):
             attention_mask: `[batch, positions]`, 1 for words and boundaries, 0 for padding on either side. By default,
                 1 at positions whose `input_ids` are not all zero; with `inputs_embeds`, 1 everywhere.
             inputs_embeds: `[batch, positions, P]`, the output of the character encoder, in place of `input_ids`.
-            state: the `state` of the last call's output, to continue from there: to read a long document in pieces,
-                or to reproduce AllenNLP's numbers.
+            state: the `state` of the last call's output, to continue from there, as in a document read in pieces.
             special_tokens_mask: `[batch, positions]`, 1 for positions that `pooler_output` leaves out. By default the
                 sentence boundaries in `input_ids`; with `inputs_embeds` the first and last token of a row.
             output_hidden_states: whether to return the biLM's layers.

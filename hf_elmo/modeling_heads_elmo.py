@@ -118,9 +118,7 @@ class RaggedLSTM(nn.LSTM):
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
         if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
-            packing = Packing.of(mask)
-            if not packing.batch_sizes:  # padding is read, so that each parameter gets a gradient
-                packing = Packing.of(torch.ones_like(mask))
+            packing = Packing.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
             packed = nn.utils.rnn.PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes, device="cpu"))
             return packing.pad(super().forward(packed)[0].data)
         # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.

@@ -197,9 +197,7 @@ class ElmoAlternatingLSTM(nn.Module):
     @torch.compiler.disable  # the packing differs from batch to batch
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
-        packing = Packing.of(mask)
-        if not packing.batch_sizes:  # padding is read, so that each parameter gets a gradient
-            packing = Packing.of(torch.ones_like(mask))
+        packing = Packing.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
         words = self.dropout(packing.pack(vectors))
         for layer in self.layers:
             if layer.training and layer.gradient_checkpointing:
