@@ -44,8 +44,7 @@ class ElmoTaskFields:
     Args:
         use_elmo: Whether a head reads ELMo; if not, it reads word vectors alone.
         word_vectors_vocab_size: Number of rows of a word embedding x that is concatenated to ELMo, `[x; ELMo]` (Peters
-            et al. 2018, section 3.3): the words of the tokenizer plus 3 (padding, boundaries, unknown words). `None`:
-            ELMo alone.
+            et al. 2018, section 3.3): the tokenizer's words plus 3 (padding, boundary, unknown). `None`: ELMo alone.
         word_vectors_size: Size of each word vector.
         freeze_word_vectors: Whether the word vectors are kept fixed in training.
         elmo_at_output: Whether a second scalar mix of ELMo is concatenated to the output of the encoder (Peters et al.
@@ -143,24 +142,21 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         proj_clip: Bound on the absolute projected output; `None` for no bound.
         use_skip_connections: Whether each layer from the second on adds its input to its output.
         hidden_dropout: Dropout on the inputs of the LSTM layers and of the softmax.
-        settled_start: Whether a call without `state` starts from a state that is saved with the weights, instead of
-            from zeros. `hf_elmo.settle` computes this state.
+        settled_start: Whether a call without `state` starts from the state that `hf_elmo.settle` saved, not from zeros.
         layer_weights: A fixed scalar mix: one weight for each of the `num_hidden_layers + 1` layers, used without a
             softmax, or the index of one layer (a negative index counts from the top). `None` for a learned mix.
         num_scalar_mixes: Number of learned mixes (the paper uses two for question answering).
         scalar_mix_layer_norm: Whether each layer is normalized before it is mixed.
         scalar_mix_alignment: Whether mixes are multiplied by a fixed matrix, saved with the weights, that maps them to
             the vectors of another language's model (Schuster et al. 2019).
-        freeze_bilm: Whether the character CNN and the biLM are frozen, so that only the scalar mix and the head are
-            trained. (`ElmoForPreTraining` trains the biLM in any case.)
+        freeze_bilm: Whether the character CNN and the biLM are frozen; `ElmoForPreTraining` trains them in any case.
         vocab_size: Number of words in the language model's softmax (not of characters); `None` for no softmax.
         num_sampled: Number of negative words that are sampled in each training step.
         pad_token_id, bos_token_id, eos_token_id: The ids of padding and of the one character of `<S>` and of `</S>`.
 
     Raises:
         ValueError: fields contradict each other, or a value is out of its range.
-        TypeError: an argument is no field, but almost the name of one. (Others are kept, as in transformers, and so are
-            all in a file, with a warning.)
+        TypeError: an argument is almost the name of a field. (Others are kept; in a file, this is a warning.)
         huggingface_hub.errors.StrictDataclassFieldValidationError: a value has a wrong type or is no allowed choice.
     """
 
@@ -249,8 +245,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             raise error("use_elmo", "no word_vectors_vocab_size is set")
         if self.encoder_type == "esim" and not self.classifier_text_pairs:
             raise error("encoder_type", "this encoder reads pairs: set classifier_text_pairs=True")
-        has_vectors = self.word_vectors_vocab_size is not None
-        if self.classifier_pooling == "last" and self.encoder_type is None and has_vectors:
+        if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
             raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
 
     @classmethod

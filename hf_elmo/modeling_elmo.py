@@ -58,8 +58,7 @@ def refuse_unknown(arguments: dict[str, Any]) -> None:
 
 
 def padding_mask(attention_mask: Tensor | None, input_ids: Tensor | None, vectors: Tensor | None) -> Tensor:
-    """The positions that are not padding, `[batch, positions]`, bool: those that `attention_mask` marks; by default
-    those whose `input_ids` are not all zero, or, without `input_ids`, all positions of `vectors`."""
+    """The positions that are not padding, `[batch, positions]`, bool; without a mask and ids, all of `vectors`."""
     if attention_mask is not None:
         return attention_mask.bool()
     if input_ids is not None:
@@ -565,8 +564,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self._freeze(self.config.freeze_bilm and not self._trains_bilm)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        """The last step of `from_pretrained`. Raises ValueError if the checkpoint lacks the start that its settings ask
-        for."""
+        """The last step of `from_pretrained`. Raises ValueError if a settled start is asked for, but missing."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if any("bilm.initial_" in key for key in loading_info.missing_keys):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
@@ -596,8 +594,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         for module in (elmo.char_encoder, elmo.bilm):
             module.requires_grad_(not frozen)
             module.train(self.training)
-        # Heads have a mix of their own, and language models none. DistributedDataParallel raises an error for a trained
-        # parameter that no loss depends on.
+        # Heads have mixes of their own, language models none. DistributedDataParallel refuses parameters without use.
         for mix in (elmo.scalar_mix, *elmo.further_mixes):
             mix.requires_grad_(elmo is self)
 
@@ -796,12 +793,8 @@ class ElmoModel(ElmoPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """ELMo as a layer of another network: the vectors of the words, without the sentence boundaries. Takes the
-        arguments of `forward`, except `inputs_embeds`.
-
-        Returns:
-            `num_scalar_mixes` mixes, each `[batch, words, 2P]`, with the words at the left end of each row, padded with
-            zeros; and the mask `[batch, words]` of the words.
-        """
+        arguments of `forward`, except `inputs_embeds`. Returns `num_scalar_mixes` mixes `[batch, words, 2P]`, with the
+        words at the left end of each row, padded with zeros; and the mask `[batch, words]` of the words."""
         mask = self.unpadded(input_ids, attention_mask, None)
         output = self(input_ids, mask, **{**kwargs, "return_dict": True})
         words = mask & ~sentence_boundaries(mask, input_ids, kwargs.get("special_tokens_mask"))

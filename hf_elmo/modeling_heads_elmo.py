@@ -154,11 +154,8 @@ class ElmoBiLSTM(nn.Module):
 
 
 class ElmoTaskEncoder(nn.Module):
-    """The encoder of a head, an LSTM over `[x; ELMo]`. With `config.elmo_at_output`, a second mix of ELMo is
-    concatenated to its output (Peters et al. 2018, section 3.3).
-
-    `lstm` makes the LSTM from the size of its input, that of its cells, the number of layers and the dropout.
-    """
+    """The encoder of a head, an LSTM over `[x; ELMo]`. `lstm` makes the LSTM from the size of its input, that of its
+    cells, the number of layers and the dropout."""
 
     def __init__(self, config: ElmoConfig, input_size: int, lstm: Callable[..., nn.Module]) -> None:
         super().__init__()
