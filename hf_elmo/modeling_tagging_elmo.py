@@ -234,9 +234,8 @@ class ElmoTaggingHead(ElmoHead):
 class ElmoForTokenClassification(ElmoTaskModel):
     """Predicts a label for each word. ELMo reads whole words, so each word has one position and one label.
 
-    The classifier is linear, over ELMo or over an encoder (`config.encoder_type`), with or without a CRF
-    (`config.tagging_crf`); predicted sequences obey `config.tagging_scheme`. The CRF is trained by the loss of
-    `forward`, not by a loss that Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
+    The classifier is linear. A CRF (`config.tagging_crf`) is trained by the loss of `forward`, not by a loss that
+    Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
 
     The named entity tagger of Peters et al. 2018 (appendix; Lample et al. 2016) has `encoder_type="bilstm"`,
     `encoder_num_layers=2`, `tagging_crf=True`. Their semantic role labeler (appendix; He et al. 2017) has
