@@ -306,7 +306,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         if labels is not None:
             word_labels = self._labels_of_words(labels, words)
             count = count_labels(labels, num_items_in_batch)
-            if self.config.tagging_crf:
+            if self.config.tagging_crf:  # else there may be a CRF that only decodes, as a scheme allows
                 loss = -crf(scores, words.mask, word_labels).sum() / count
             else:  # transformers divides the sum of the losses by the count
                 loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
