@@ -58,7 +58,8 @@ def refuse_unknown(arguments: dict[str, Any]) -> None:
 
 
 def padding_mask(attention_mask: Tensor | None, input_ids: Tensor | None, vectors: Tensor | None) -> Tensor:
-    """The positions that are not padding, `[batch, positions]`, bool; without a mask and ids, all of `vectors`."""
+    """The positions that are not padding, `[batch, positions]`, bool: those that `attention_mask` marks; by default
+    those whose `input_ids` are not all zero, or, without `input_ids`, all positions of `vectors`."""
     if attention_mask is not None:
         return attention_mask.bool()
     if input_ids is not None:
@@ -751,11 +752,7 @@ class ElmoModel(ElmoPreTrainedModel):
         )
 
     def read_layers(
-        self,
-        inputs: Tensor,
-        packing: Packing,
-        state: State | None = None,
-        output_hidden_states: bool | None = None,
+        self, inputs: Tensor, packing: Packing, state: State | None = None, output_hidden_states: bool | None = None
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
         """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
         asked for, the same layers `[batch, positions, 2P]`; and the state."""
