@@ -19,13 +19,12 @@ SENTENCE_END_ID = 258
 WORD_BEGIN_ID = 259
 WORD_END_ID = 260
 WORD_PADDING_ID = 261
-TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
 # In `word_vector_ids`, 0 is padding, 1 a sentence boundary, 2 a word without a vector; words with a vector follow.
 BOUNDARY_ID = 1
 UNKNOWN_ID = 2
 FIRST_VECTOR_ID = 3
-# Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
-POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled")
+# Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for 1, for -1, or for all zeros.
+POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled", "num_scalar_mixes")
 POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
@@ -43,51 +42,45 @@ class ElmoTaskFields:
     """The fields of [`ElmoConfig`] that task heads read. The biLM does not read them, so one biLM serves every head.
 
     Args:
-        use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo; if not, it reads word vectors alone.
-        word_vectors_vocab_size (`int`, *optional*):
-            Number of rows of a word embedding x that is concatenated to ELMo, `[x; ELMo]` (Peters et al. 2018, section
-            3.3): the words of the tokenizer plus 3 (padding, boundaries, unknown words). `None` for ELMo alone.
-        word_vectors_size (`int`, defaults to 100): Size of each word vector.
-        freeze_word_vectors (`bool`, defaults to `False`): Whether the word vectors are kept fixed in training.
-        elmo_at_output (`bool`, defaults to `False`): Whether a second scalar mix of ELMo is concatenated to the output
-            of the encoder (Peters et al. 2018, section 3.3), which is then required.
-        scalar_mix_l2 (`float`, defaults to 0.0): Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is
-            added to the loss, where s are the weights of all learned mixes before the softmax (Peters et al. 2018).
-        encoder_type (`str`, *optional*):
-            The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers `"alternating"`,
-            highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers `"biattentive"`
-            (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017); both ignore `classifier_pooling`.
-            Question answering has only `"attention_flow"` (Clark and Gardner 2018), also selected by `None`.
-        encoder_hidden_size (`int`, defaults to 256): Size of each direction of the encoder's LSTMs.
-        encoder_num_layers (`int`, defaults to 1): Number of layers of the LSTM that reads the word vectors.
-        encoder_dropout (`float`, defaults to 0.5): Dropout on the input of the encoder's LSTMs, and on the second mix
-            of ELMo (`elmo_at_output`).
-        encoder_recurrent_dropout (`float`, defaults to 0.0): Dropout on the output of each layer of an alternating
-            encoder, with one mask for all words of a text (Gal and Ghahramani 2016).
-        classifier_pooling (`str`, defaults to `"mean"`): How the words of a text are pooled: `"mean"`, `"max"`,
-            `"last"` (each direction's final state) or `"attention"` (a mean weighted by the softmax of learned scores).
-        classifier_hidden_size (`int`, *optional*): Size of a hidden layer before the classifier; `None` for no layer.
-        classifier_dropout (`float`, defaults to 0.2): Dropout on the classifier's input.
-        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts. Their vectors
-            u, v are combined as `[u; v; |u - v|; u * v]` (Mou et al. 2016), except by `"biattentive"` and `"esim"`.
-        allow_no_answer (`bool`, defaults to `False`): Whether a question may have no answer in its passage.
-        tagging_crf (`bool`, defaults to `False`): Whether a tagger scores whole sequences of labels, by a CRF.
-        tagging_scheme (`str`, *optional*): `"IOB1"`, `"IOB2"` or `"BIOES"`. The tagger predicts the most probable
-            sequence that the scheme allows. The names of the labels (`id2label`) must follow it. `None`: no scheme.
-        tagging_indicator_size (`int`, *optional*): Size of an embedding of `token_type_ids` that is concatenated to
-            each word's vector: 1 marks the word that the labels refer to, such as the predicate of semantic roles (He
-            et al. 2017). `None` for no such embedding.
-        coreference_max_width (`int`, defaults to 30): Maximum number of words in a predicted mention (Lee et al. 2017).
-        coreference_spans_per_word (`float`, defaults to 0.4): Number of spans that are kept as mentions, for
-            each word of a document (lambda in Lee et al. 2017).
-        coreference_max_antecedents (`int`, defaults to 50): Maximum number of antecedents that are scored for each
-            mention (Lee et al. 2018, section 4).
-        coreference_refinements (`int`, defaults to 1): Number of times that a span's vector is updated from its
-            expected antecedent (Lee et al. 2018, section 3); 0 for the model of Lee et al. 2017.
-        coreference_hidden_size (`int`, defaults to 150): Size of both hidden layers of the mention and pair scorers.
-        coreference_feature_size (`int`, defaults to 20): Size of the embeddings of width, distance, speakers, genre.
-        coreference_speakers (`bool`, defaults to `False`): Whether pair scores depend on the speakers (same or other).
-        coreference_num_genres (`int`, *optional*): Number of document genres; `None` to use no genres.
+        use_elmo: Whether a head reads ELMo; if not, it reads word vectors alone.
+        word_vectors_vocab_size: Number of rows of a word embedding x that is concatenated to ELMo, `[x; ELMo]` (Peters
+            et al. 2018, section 3.3): the tokenizer's words plus 3 (padding, boundary, unknown). `None`: ELMo alone.
+        word_vectors_size: Size of each word vector.
+        freeze_word_vectors: Whether the word vectors are kept fixed in training.
+        elmo_at_output: Whether a second scalar mix of ELMo is concatenated to the output of the encoder (Peters et al.
+            2018, section 3.3), which is then required.
+        scalar_mix_l2: Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is added to the loss, where s are
+            the weights of all learned mixes before the softmax (Peters et al. 2018).
+        encoder_type: The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers
+            `"alternating"`, highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers
+            `"biattentive"` (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017); both ignore
+            `classifier_pooling`; for question answering `"attention_flow"` (Clark and Gardner 2018), also by `None`.
+        encoder_hidden_size: Size of each direction of the encoder's LSTMs.
+        encoder_num_layers: Number of layers of the LSTM that reads the word vectors.
+        encoder_dropout: Dropout on the input of the encoder's LSTMs, and on the second mix of ELMo (`elmo_at_output`).
+        encoder_recurrent_dropout: Dropout on the output of each layer of an alternating encoder, with one mask for all
+            words of a text (Gal and Ghahramani 2016).
+        classifier_pooling: How the words of a text are pooled: `"mean"`, `"max"`, `"last"` (each direction's final
+            state) or `"attention"` (a mean weighted by the softmax of learned scores).
+        classifier_hidden_size: Size of a hidden layer before the classifier; `None` for no layer.
+        classifier_dropout: Dropout on the classifier's input.
+        classifier_text_pairs: Whether the classifier reads pairs of texts. Their vectors u, v are combined as
+            `[u; v; |u - v|; u * v]` (Mou et al. 2016), except by `"biattentive"` and `"esim"`.
+        allow_no_answer: Whether a question may have no answer in its passage.
+        tagging_crf: Whether a tagger scores whole sequences of labels, by a CRF.
+        tagging_scheme: The tagger predicts the most probable sequence that the scheme allows. The names of the labels
+            (`id2label`) must follow it. `None`: no scheme.
+        tagging_indicator_size: Size of an embedding of `token_type_ids` that is concatenated to each word's vector: 1
+            marks the word that the labels refer to, such as the predicate of semantic roles (He et al. 2017).
+        coreference_max_width: Maximum number of words in a predicted mention (Lee et al. 2017).
+        coreference_spans_per_word: Number of spans kept as mentions, for each word (lambda in Lee et al. 2017).
+        coreference_max_antecedents: Maximum number of antecedents scored for a mention (Lee et al. 2018, section 4).
+        coreference_refinements: Number of times that a span's vector is updated from its expected antecedent (Lee et
+            al. 2018, section 3); 0 for the model of Lee et al. 2017.
+        coreference_hidden_size: Size of both hidden layers of the mention and pair scorers.
+        coreference_feature_size: Size of the embeddings of width, distance, speakers, genre.
+        coreference_speakers: Whether pair scores depend on the speakers (same or other).
+        coreference_num_genres: Number of document genres; `None` to use no genres.
     """
 
     use_elmo: bool = True
@@ -125,54 +118,45 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     defaults are those of the published "original" model. The fields that heads read are those of [`ElmoTaskFields`].
 
     Args:
-        char_vocab_size (`int`, defaults to 262): Number of rows of the character embedding: row 0 (zeros, for padded
-            positions), 256 bytes, and 5 markers (begin and end of a sentence and of a word, padding inside a word).
-        char_units (`str`, defaults to `"bytes"`): What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"`
-            for the Unicode characters in the tokenizer's vocabulary, as in ELMoForManyLangs.
-        char_embedding_size (`int`, defaults to 16): Size of a character's vector.
-        char_filters (`list[list[int]]`): `[width, number of filters]` for each convolution over a word's characters;
-            `[]` for a word-level model, which reads the embedding of whole words (`word_vocab_size`) alone.
-        char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
-        num_highway_layers (`int`, defaults to 2): Number of highway layers before the projection.
-        char_projection (`bool`, *optional*): Whether the character encoder ends with a projection to
-            `projection_size`. By default it does, unless the vector before it has this size already.
-        max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
-        word_vocab_size (`int`, *optional*): Number of rows of an embedding of whole words that is used beside the
-            characters, as in ELMoForManyLangs, or in place of them (`char_filters=[]`). Each row of `input_ids` then
-            ends with the word's id. `None` for a model that reads only characters.
-        word_embedding_size (`int`, *optional*): Size of a vector of this embedding; `None` if there is none. In a
-            word-level model, half of `hidden_size` by default.
-        hidden_size (`int`, defaults to 1024): Size of a word's vector: `projection_size` for each direction.
-        cell_size (`int`, defaults to 4096): Size of the cell state of each LSTM layer.
-        cell_projection (`bool`, *optional*): Whether the LSTM projects its output to `projection_size`. By default it
-            does, unless `cell_size` equals it.
-        num_hidden_layers (`int`, defaults to 2): Number of LSTM layers in each direction.
-        cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute cell state; `None` for no bound.
-        proj_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute projected output; `None` for no bound.
-        use_skip_connections (`bool`, defaults to `True`): Whether each layer from the second on adds its input to
-            its output.
-        hidden_dropout (`float`, defaults to 0.0): Dropout on the inputs of the LSTM layers and of the softmax.
-        settled_start (`bool`, defaults to `False`): Whether a call without `state` starts from a state that is saved
-            with the weights, instead of from zeros. `hf_elmo.settle` computes this state.
-        layer_weights (`list[float]` or `int`, *optional*):
-            A fixed scalar mix: one weight for each of the `num_hidden_layers + 1` layers, used without a softmax, or
-            the index of one layer (a negative index counts from the top). `None` for a learned mix.
-        num_scalar_mixes (`int`, defaults to 1): Number of learned mixes (the paper uses two for question answering).
-        scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
-        scalar_mix_alignment (`bool`, defaults to `False`): Whether mixes are multiplied by a fixed matrix, saved with
-            the weights, that maps them to the vectors of another language's model (Schuster et al. 2019).
-        freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are frozen, so that only the
-            scalar mix and the head are trained. (`ElmoForPreTraining` trains the biLM in any case.)
-        vocab_size (`int`, *optional*): Number of words in the language model's softmax; `None` for no softmax.
-            (The number of characters is `char_vocab_size`.)
-        num_sampled (`int`, defaults to 8192): Number of negative words that are sampled in each training step.
-        pad_token_id, bos_token_id, eos_token_id (`int`, 0, 257 and 258): The ids of padding and of the one character of
-            `<S>` and of `</S>`, which cannot be changed.
+        char_vocab_size: Number of rows of the character embedding: row 0 (zeros, for padded positions), 256 bytes, and
+            5 markers (begin and end of a sentence and of a word, padding inside a word).
+        char_units: What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"` for the Unicode characters in
+            the tokenizer's vocabulary, as in ELMoForManyLangs.
+        char_embedding_size: Size of a character's vector.
+        char_filters: `[width, number of filters]` for each convolution over a word's characters; `[]` for a word-level
+            model, which reads the embedding of whole words (`word_vocab_size`) alone.
+        char_activation: Applied after the maximum over positions.
+        num_highway_layers: Number of highway layers before the projection.
+        char_projection: Whether the character encoder ends with a projection to `projection_size`. By default it does,
+            unless the vector before it has this size already.
+        max_word_length: Length to which words are cut and padded, including the two markers.
+        word_vocab_size: Number of rows of an embedding of whole words beside the characters, as in ELMoForManyLangs, or
+            in place of them (`char_filters=[]`). Each row of `input_ids` then ends with the word's id.
+        word_embedding_size: Size of a vector of this embedding; half of `hidden_size` by default in a word-level model.
+        hidden_size: Size of a word's vector: `projection_size` for each direction.
+        cell_size: Size of the cell state of each LSTM layer.
+        cell_projection: Whether the LSTM projects its output to `projection_size`. By default it does, unless
+            `cell_size` equals it.
+        num_hidden_layers: Number of LSTM layers in each direction.
+        cell_clip: Bound on the absolute cell state; `None` for no bound.
+        proj_clip: Bound on the absolute projected output; `None` for no bound.
+        use_skip_connections: Whether each layer from the second on adds its input to its output.
+        hidden_dropout: Dropout on the inputs of the LSTM layers and of the softmax.
+        settled_start: Whether a call without `state` starts from the state that `hf_elmo.settle` saved, not from zeros.
+        layer_weights: A fixed scalar mix: one weight for each of the `num_hidden_layers + 1` layers, used without a
+            softmax, or the index of one layer (a negative index counts from the top). `None` for a learned mix.
+        num_scalar_mixes: Number of learned mixes (the paper uses two for question answering).
+        scalar_mix_layer_norm: Whether each layer is normalized before it is mixed.
+        scalar_mix_alignment: Whether mixes are multiplied by a fixed matrix, saved with the weights, that maps them to
+            the vectors of another language's model (Schuster et al. 2019).
+        freeze_bilm: Whether the character CNN and the biLM are frozen; `ElmoForPreTraining` trains them in any case.
+        vocab_size: Number of words in the language model's softmax (not of characters); `None` for no softmax.
+        num_sampled: Number of negative words that are sampled in each training step.
+        pad_token_id, bos_token_id, eos_token_id: The ids of padding and of the one character of `<S>` and of `</S>`.
 
     Raises:
         ValueError: fields contradict each other, or a value is out of its range.
-        TypeError: an argument is no field, but almost the name of one. (Others are kept, as in transformers, and so are
-            all in a file, with a warning.)
+        TypeError: an argument is almost the name of a field. (Others are kept; in a file, this is a warning.)
         huggingface_hub.errors.StrictDataclassFieldValidationError: a value has a wrong type or is no allowed choice.
     """
 
@@ -206,9 +190,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     freeze_bilm: bool = True
     vocab_size: int | None = None
     num_sampled: int = 8192
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = SENTENCE_BEGIN_ID
-    eos_token_id: int | None = SENTENCE_END_ID
+    pad_token_id: Literal[0] = 0
+    bos_token_id: Literal[257] = SENTENCE_BEGIN_ID
+    eos_token_id: Literal[258] = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name in kwargs:  # other unknown names are transformers', of its other versions or of files on the Hub
@@ -243,40 +227,25 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         def error(field: str, rule: str) -> ValueError:
             return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
 
-        for field, value in TOKEN_IDS.items():
-            if getattr(self, field) != value:
-                raise error(field, f"must be {value}")
         for field in POSITIVE:
             value = getattr(self, field)
             if value is not None and value <= 0:
                 raise error(field, "must be more than 0")
         if self.hidden_size % 2:
             raise error("hidden_size", "must be even: each direction has half of it")
-        if self.char_vocab_size <= WORD_PADDING_ID:
-            raise error("char_vocab_size", f"must be more than {WORD_PADDING_ID}")
-        if any(width > self.max_word_length for width, _ in self.char_filters):
-            raise error("char_filters", "has a width of more than max_word_length")
-        encoded = self.num_filters + (self.word_embedding_size or 0)
-        if not self.char_projection and encoded != self.projection_size:
-            raise error("char_projection", f"words have {encoded} numbers before it, not {self.projection_size}")
-        if not self.cell_projection and self.cell_size != self.projection_size:
-            raise error("cell_projection", f"cell_size is {self.cell_size}, not {self.projection_size}")
         if (self.word_vocab_size is None) != (self.word_embedding_size is None):
             raise error("word_embedding_size", "must be given together with word_vocab_size")
         mix = self.layer_weights
         layers = self.num_hidden_layers + 1
         if mix is not None and (isinstance(mix, int) or len(mix) != layers or not any(mix)):
             raise error("layer_weights", f"must be the index of one of {layers} layers, or weights for all, not all 0")
-        if self.num_scalar_mixes < 1 or (mix and self.num_scalar_mixes > 1):
-            raise error("num_scalar_mixes", "must be at least 1, and 1 with layer_weights")
         if self.elmo_at_output and self.scalar_mix_alignment:
             raise error("elmo_at_output", "scalar_mix_alignment is set")
         if not self.use_elmo and self.word_vectors_vocab_size is None:
             raise error("use_elmo", "no word_vectors_vocab_size is set")
         if self.encoder_type == "esim" and not self.classifier_text_pairs:
             raise error("encoder_type", "this encoder reads pairs: set classifier_text_pairs=True")
-        has_vectors = self.word_vectors_vocab_size is not None
-        if self.classifier_pooling == "last" and self.encoder_type is None and has_vectors:
+        if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
             raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
 
     @classmethod

@@ -131,7 +131,6 @@ class Packing:
     rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
     shape: tuple[int, int]  # (batch, positions)
     num_rows: int  # the number of rows, with those that have no tokens
-    in_order: bool  # whether `rows` lists all rows in their original order
 
     @classmethod
     @torch.compiler.disable  # the number of tokens depends on the values of the mask
@@ -139,24 +138,21 @@ class Packing:
         """The packing of the positions in `mask` `[batch, positions]`; padding may be anywhere. A mask `[texts, batch,
         positions]` is of several texts in each row of the batch, which are packed as `texts * batch` rows."""
         shape = tuple(mask.shape[-2:])
-        mask = mask.flatten(0, -2)
-        lengths = mask.sum(1).cpu()
-        rows = lengths.sort(descending=True, stable=True).indices
-        rows = rows[lengths[rows] > 0]
-        in_order = torch.equal(rows, torch.arange(len(mask), device="cpu"))
-        lengths = lengths[rows]
-        has_token = torch.arange(max(lengths.tolist(), default=0), device="cpu")[:, None] < lengths  # [steps, rows]
-        step, row = has_token.nonzero(as_tuple=True)
-        batch_sizes = has_token.sum(1)
+        has_token = mask.flatten(0, -2).cpu()
+        rows = has_token.sum(1).sort(descending=True, stable=True).indices
+        rows = rows[has_token[rows].any(1)]
+        # Of each token, row after row: its row (the place in `rows`), its position in the row, its step.
+        row, position = has_token[rows].nonzero(as_tuple=True)
+        step = has_token[rows].cumsum(1)[row, position] - 1
+        batch_sizes = step.bincount()
         first = batch_sizes.cumsum(0) - batch_sizes  # the index of each step's first token
-        # A copy to a GPU waits for the GPU, so there is one for all indices.
-        parts = rows, row, step, first[lengths[row] - 1 - step] + row
-        rows, row, step, reverse = torch.cat(parts).to(mask.device).split([len(part) for part in parts])
-        # [rows, positions]: the indices of each row's tokens in the flattened batch, then the indices of padding.
+        reverse = first[row.bincount()[row] - 1 - step] + row
         # Several texts of a row have the same positions of the batch, hence the remainder.
-        left_aligned = (~mask[rows]).to(torch.uint8).argsort(dim=1, stable=True) + rows[:, None] * shape[1]
-        indices = left_aligned[row, step] % math.prod(shape)
-        return cls(indices, reverse, batch_sizes.tolist(), rows, shape, len(mask), in_order)
+        indices = (rows[row] * shape[1] + position) % math.prod(shape)
+        order = step.argsort(stable=True)
+        parts = indices[order], reverse[order], rows  # one copy to a GPU, which waits for the GPU
+        indices, reverse, rows = torch.cat(parts).to(mask.device).split([len(part) for part in parts])
+        return cls(indices, reverse, batch_sizes.tolist(), rows, shape, len(has_token))
 
     def join(self, directions: Tensor) -> Tensor:
         """Concatenates both directions `[2, packed, P]`, each in its reading order, to `[packed, 2P]` in text order."""
@@ -188,13 +184,13 @@ class LstmCall(NamedTuple):
     """The arguments of [`bilstm_layer`] as backends get them: `inputs`, `hidden` and `cell` already have the dtypes of
     the computation; the backend casts the weights."""
 
-    inputs: Tensor  # [directions, packed, input]
-    batch_sizes: Sequence[int]
-    hidden: Tensor  # [directions, rows, P]
-    cell: Tensor  # [directions, rows, C]
-    weights: Sequence[LstmWeights]
-    cell_clip: float | None
-    proj_clip: float | None
+    inputs: Tensor  # [directions, packed, input], for each direction in its reading order
+    batch_sizes: Sequence[int]  # the number of rows of each step, positive and in descending order
+    hidden: Tensor  # [directions, rows, P], before the first step
+    cell: Tensor  # [directions, rows, C], before the first step
+    weights: Sequence[LstmWeights]  # of each direction, with the same shapes for all directions
+    cell_clip: float | None  # bound on the absolute value of the cell
+    proj_clip: float | None  # bound on the absolute value of the projected output
 
 
 def clip(x: Tensor, bound: float | None) -> Tensor:
@@ -224,18 +220,8 @@ def bilstm_layer(
     Products are computed in the dtype of `inputs`, or in the autocast dtype if autocast is on, but in float32 if the
     device has no instructions for this dtype. The cell state is in float32 or float64.
 
-    Args:
-        inputs: `[directions, packed, input]`, for each direction in its reading order.
-        batch_sizes: the number of rows of each step, positive and in descending order, the same for every direction.
-        state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first step.
-        weights: the parameters of each direction, with the same shapes for all directions.
-        cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
-
-    Returns:
-        outputs `[directions, packed, P]`, and the state after the last step of each row.
-
-    Raises:
-        ValueError: shapes do not agree.
+    The arguments are those of [`LstmCall`], `state` is `hidden` and `cell`. Returns outputs `[directions, packed, P]`,
+    and the state after the last step of each row. Raises ValueError if shapes do not agree.
     """
     dtype = product_dtype(inputs)
     computed = dtype if has_instructions(dtype, inputs.device) else torch.float32
@@ -449,9 +435,8 @@ class ElmoLayer(GradientCheckpointingLayer):
     def forward(
         self, x: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], directions: Sequence[int] = (0, 1)
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Runs some directions over `x [directions, packed, P]`, the words of each in its reading order, from a state:
-        the layer's output `[directions, packed, P]`, and the state after each row's last token. (A reentrant checkpoint
-        computes no gradient for nested tensors.)"""
+        """As [`ElmoBiLM.run`], for one layer. (A reentrant checkpoint computes no gradient for nested tensors, so the
+        hidden and the cell state are two arguments and two results.)"""
         x = self.dropout(x)
         outputs, state = self.lstm(x, (hidden, cell), batch_sizes, directions)
         # The skip connection changes the output, which the next layer reads, but not the recurrent state.
@@ -480,22 +465,16 @@ class ElmoBiLM(nn.Module):
     @torch.compiler.disable  # as in bilstm_layer: a graph would be valid for one list of batch sizes
     def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Runs both directions, as [`run`] does, over the rows of a batch, from a state as in [`ElmoModelOutput`], by
-        default [`initial_state`]. A row without tokens keeps its state.
-
-        Raises:
-            ValueError: `state` has the wrong shapes for this batch.
-        """
+        default [`initial_state`]. A row without tokens keeps its state. Raises ValueError for another batch's state."""
         start = self.initial_state(packing.num_rows, vectors)
         state = start if state is None else state
         if [part.shape for part in state] != [part.shape for part in start]:
             shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
             raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}.")
-        before = state if packing.in_order else tuple(part[:, :, packing.rows] for part in state)
+        before = tuple(part[:, :, packing.rows] for part in state)
         outputs, after = self.run(vectors, packing.batch_sizes, before)
-        after = tuple(new.to(old.dtype) for old, new in zip(before, after, strict=True))
-        if packing.in_order:
-            return outputs, after
-        return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
+        both = zip(state, after, strict=True)
+        return outputs, tuple(old.index_copy(2, packing.rows, new.to(old.dtype)) for old, new in both)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
         """Zeros, or the stored start, on the device of `like`: `h` in the dtype of `like`, `c` in at least float32."""
@@ -586,11 +565,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self._freeze(self.config.freeze_bilm and not self._trains_bilm)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        """The last step of `from_pretrained`, with the keys that the checkpoint lacks.
-
-        Raises:
-            ValueError: `config.settled_start` is set, but the checkpoint has no stored start.
-        """
+        """The last step of `from_pretrained`. Raises ValueError if a settled start is asked for, but missing."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if any("bilm.initial_" in key for key in loading_info.missing_keys):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
@@ -620,8 +595,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         for module in (elmo.char_encoder, elmo.bilm):
             module.requires_grad_(not frozen)
             module.train(self.training)
-        # Heads have a mix of their own, and language models none. DistributedDataParallel raises an error for a trained
-        # parameter that no loss depends on.
+        # Heads have mixes of their own, language models none. DistributedDataParallel refuses parameters without use.
         for mix in (elmo.scalar_mix, *elmo.further_mixes):
             mix.requires_grad_(elmo is self)
 
@@ -701,16 +675,7 @@ class ElmoModel(ElmoPreTrainedModel):
     input gives the same output, alone or in a batch. (AllenNLP and bilm-tf carry the state from call to call. To
     reproduce their numbers, pass the `state` of each output to the next call.)
 
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoModel, ElmoTokenizer
-
-    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoModel.from_pretrained(folder)
-    >>> output = model(**tokenizer(["A river bank.", "A savings bank."], padding=True, return_tensors="pt"))
-    >>> output.last_hidden_state.shape  # sentences, positions (words, <S> and </S>), 2P
-    torch.Size([2, 6, 1024])
-    ```"""
+    `model(**tokenizer(texts, padding=True, return_tensors="pt")).last_hidden_state` has the vector of each word."""
 
     _auto_class = "AutoModel"
     packing_type: ClassVar[type[Any]] = Packing  # another one for exports
@@ -735,10 +700,9 @@ class ElmoModel(ElmoPreTrainedModel):
         """The [`padding_mask`] of a batch. Raises ValueError as `forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
-        sizes = {"input_ids": self.config.row_length, "inputs_embeds": self.config.projection_size}
         name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-        if inputs.dim() != 3 or inputs.shape[2] != sizes[name]:
-            size = sizes[name]
+        size = self.config.row_length if inputs_embeds is None else self.config.projection_size
+        if inputs.dim() != 3 or inputs.shape[2] != size:
             raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
         if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
             raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
@@ -763,8 +727,7 @@ class ElmoModel(ElmoPreTrainedModel):
             attention_mask: `[batch, positions]`, 1 for words and boundaries, 0 for padding on either side. By default,
                 1 at positions whose `input_ids` are not all zero; with `inputs_embeds`, 1 everywhere.
             inputs_embeds: `[batch, positions, P]`, the output of the character encoder, in place of `input_ids`.
-            state: the `state` of the last call's output, to continue from there: to read a long document in pieces,
-                or to reproduce AllenNLP's numbers.
+            state: the `state` of the last call's output, to continue from there, as in a document read in pieces.
             special_tokens_mask: `[batch, positions]`, 1 for positions that `pooler_output` leaves out. By default the
                 sentence boundaries in `input_ids`; with `inputs_embeds` the first and last token of a row.
             output_hidden_states: whether to return the biLM's layers.
@@ -789,48 +752,37 @@ class ElmoModel(ElmoPreTrainedModel):
         )
 
     def read_layers(
-        self,
-        inputs: Tensor,
-        packing: Packing,
-        state: State | None = None,
-        output_hidden_states: bool | None = None,
-        backward_inputs: Tensor | None = None,
+        self, inputs: Tensor, packing: Packing, state: State | None = None, output_hidden_states: bool | None = None
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
         """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
-        asked for, the same layers `[batch, positions, 2P]`; and the state. By default, both directions read `inputs`;
-        `backward_inputs` are in the reading order of the backward direction, and so is its half of the layers."""
+        asked for, the same layers `[batch, positions, 2P]`; and the state."""
         tokens = packing.pack(inputs)
-        if backward_inputs is None:
-            ((x, _), *layers), state = self.read(tokens, packing, state)
-            layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
-        elif backward_inputs.shape[:2] != packing.shape:
-            raise ValueError(f"backward_input_ids has the shape {list(backward_inputs.shape)}, unlike input_ids.")
-        else:  # one call with the tokens of both directions, so that one that both directions read is computed once
-            tokens = torch.cat((tokens, packing.pack(backward_inputs)))
-            indices = torch.arange(len(tokens), device=tokens.device).view(2, -1)
-            layers, state = self.read(tokens, packing, state, indices)
-            layers = [torch.cat(tuple(layer), dim=1) for layer in layers]
+        indices = torch.stack((torch.arange(len(tokens), device=tokens.device), packing.reverse))
+        ((x, _), *layers), state = self.read(tokens, packing, state, indices=indices)
+        layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
+        return *self.pad_layers(layers, packing, output_hidden_states), state
+
+    def pad_layers(
+        self, layers: list[Tensor], packing: Packing, output_hidden_states: bool | None
+    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None]:
+        """The layers `[packed, 2P]` and, if they are asked for, the same layers `[batch, positions, 2P]`."""
         if not (self.config.output_hidden_states if output_hidden_states is None else output_hidden_states):
-            return layers, None, state
+            return layers, None
         hidden_states = tuple(map(packing.pad, layers))
         if torch.is_grad_enabled():  # go on with the returned tensors: `retain_grad` would give them no gradient
             layers = list(map(packing.pack, hidden_states))
-        return layers, hidden_states, state
+        return layers, hidden_states
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
-        self, tokens: Tensor, packing: Packing, state: State | None = None, indices: Tensor | None = None
+        self, tokens: Tensor, packing: Packing, state: State | None = None, *, indices: Tensor
     ) -> tuple[list[Tensor], State]:
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
         the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which
-        of them the forward and the backward direction read, in reading order. By default, `tokens` are in packed order,
-        and both directions read all of them."""
+        of them the forward and the backward direction read, in reading order."""
         dtype = self.get_input_embeddings().weight.dtype
         vectors = tokens.to(dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
-        if indices is None:
-            vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
-        else:
-            vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+        vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state
 
@@ -838,14 +790,10 @@ class ElmoModel(ElmoPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """ELMo as a layer of another network: the vectors of the words, without the sentence boundaries. Takes the
-        arguments of `forward`, except `inputs_embeds`.
-
-        Returns:
-            `num_scalar_mixes` mixes, each `[batch, words, 2P]`, with the words at the left end of each row, padded with
-            zeros; and the mask `[batch, words]` of the words.
-        """
-        output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
+        arguments of `forward`, except `inputs_embeds`. Returns `num_scalar_mixes` mixes `[batch, words, 2P]`, with the
+        words at the left end of each row, padded with zeros; and the mask `[batch, words]` of the words."""
         mask = self.unpadded(input_ids, attention_mask, None)
+        output = self(input_ids, mask, **{**kwargs, "return_dict": True})
         words = mask & ~sentence_boundaries(mask, input_ids, kwargs.get("special_tokens_mask"))
         aligned = [align_left(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
         return tuple(mix for mix, _ in aligned), aligned[0][1]

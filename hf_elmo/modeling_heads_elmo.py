@@ -26,8 +26,6 @@ from .modeling_elmo import (
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-LOW_RATE = 2e-4
-
 
 def require(name: str, argument: Tensor | None) -> Tensor:
     """The argument; raises ValueError if it is missing."""
@@ -118,9 +116,7 @@ class RaggedLSTM(nn.LSTM):
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
         if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
-            packing = Packing.of(mask)
-            if not packing.batch_sizes:  # padding is read, so that each parameter gets a gradient
-                packing = Packing.of(torch.ones_like(mask))
+            packing = Packing.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
             packed = nn.utils.rnn.PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes, device="cpu"))
             return packing.pad(super().forward(packed)[0].data)
         # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
@@ -156,11 +152,8 @@ class ElmoBiLSTM(nn.Module):
 
 
 class ElmoTaskEncoder(nn.Module):
-    """The encoder of a head, an LSTM over `[x; ELMo]`. With `config.elmo_at_output`, a second mix of ELMo is
-    concatenated to its output (Peters et al. 2018, section 3.3).
-
-    `lstm` makes the LSTM from the size of its input, that of its cells, the number of layers and the dropout.
-    """
+    """The encoder of a head, an LSTM over `[x; ELMo]`. `lstm` makes the LSTM from the size of its input, that of its
+    cells, the number of layers and the dropout."""
 
     def __init__(self, config: ElmoConfig, input_size: int, lstm: Callable[..., nn.Module]) -> None:
         super().__init__()
@@ -240,14 +233,14 @@ class ElmoHead(nn.Module):
 
 def warn_of_low_rate(parameter: nn.Parameter) -> None:
     """At the first step of an optimizer of `parameter`, of a new head on a frozen biLM, logs a warning if its learning
-    rate is too low for such a head, as the default of TrainingArguments is."""
+    rate is too low for such a head (at most 2e-4), as the default of TrainingArguments is."""
 
     def check(optimizer: torch.optim.Optimizer, *_: object) -> None:
         for group in optimizer.param_groups:
             if any(own is parameter for own in group["params"]):
                 hook.remove()
                 rate = group.get("initial_lr", group["lr"])  # that from which a schedule begins
-                if rate <= LOW_RATE:
+                if rate <= 2e-4:
                     logger.warning(f"The learning rate is {rate}: a new head on a frozen biLM needs about 1e-3.")
 
     hook = register_optimizer_step_pre_hook(check)
@@ -255,11 +248,8 @@ def warn_of_low_rate(parameter: nn.Parameter) -> None:
 
 class ElmoTaskModel(ElmoPreTrainedModel):
     """The base class of all models with a head: an [`ElmoModel`] `elmo` (if `config.use_elmo` is set), and an
-    [`ElmoHead`] by the name that `head_name` says. [`ElmoInputs`] lists what all of them read.
-
-    Raises:
-        ValueError: `config.encoder_type` is not one of the head's `encoder_types`.
-    """
+    [`ElmoHead`] by the name that `head_name` says. [`ElmoInputs`] lists what all of them read. Raises ValueError if
+    `config.encoder_type` is not one of the head's `encoder_types`."""
 
     head_name = "classifier"
     encoder_types: tuple[str | None, ...] = (None,)
@@ -295,12 +285,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         """The embedding of characters; without ELMo the embedding of words."""
         return self.elmo.get_input_embeddings() if self.config.use_elmo else self.head.word_vectors
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        if self.config.use_elmo:
-            self.elmo.set_input_embeddings(value)
-        else:
-            self.head.word_vectors = value
 
     @torch.no_grad()
     def set_word_vectors(self, vectors: np.ndarray | Tensor) -> None:

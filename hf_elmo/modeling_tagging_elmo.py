@@ -21,9 +21,9 @@ IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so t
 SCHEMES = {"IOB1": ("IB", "B"), "IOB2": ("BI", "I"), "BIOES": ("BIES", "IE")}
 
 
-def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool], list[list[bool]], list[bool]]:
-    """The sequences that a tagging scheme allows: which labels may begin a sentence, which labels may follow each label
-    (`[before][after]`), and which labels may end a sentence.
+def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
+    """The sequences that a tagging scheme allows: which labels may follow each label (`[before][after]`). The last
+    row is of the begin of a sentence, the last column of its end.
 
     Args:
         labels: names of labels, each `"O"`, or a prefix and a type, such as `"B-PER"`.
@@ -34,7 +34,6 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
     """
     prefixes, following = SCHEMES[scheme]
     parts = [label.partition("-")[::2] for label in labels]
-    outside = ("O", "")
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if prefix not in ("O", *prefixes):
             raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has only O and {list(prefixes)}.")
@@ -45,9 +44,8 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
             return in_chunk and before[1] == after[1]
         return scheme != "BIOES" or not in_chunk  # E ends a chunk
 
-    starts = [may_follow(outside, after) for after in parts]
-    ends = [may_follow(before, outside) for before in parts]
-    return starts, [[may_follow(before, after) for after in parts] for before in parts], ends
+    parts.append(("O", ""))  # before and after a sentence
+    return [[may_follow(before, after) for after in parts] for before in parts]
 
 
 class ElmoCRF(nn.Module):
@@ -62,7 +60,7 @@ class ElmoCRF(nn.Module):
         learned: whether transitions, start and end have scores. If not, labels depend on each other only by `allowed`.
     """
 
-    def __init__(self, num_labels: int, allowed: tuple[list, list, list] | None = None, learned: bool = True) -> None:
+    def __init__(self, num_labels: int, allowed: list[list[bool]] | None = None, learned: bool = True) -> None:
         super().__init__()
         shapes = {"transitions": (num_labels, num_labels), "start": (num_labels,), "end": (num_labels,)}
         for name, shape in shapes.items():  # transitions: [before, after]
@@ -97,10 +95,10 @@ class ElmoCRF(nn.Module):
         """`[batch, words]`, the best sequence of each row among those that are allowed (Viterbi); -100 at padding."""
         emissions, start, transitions, end = self._in_float32(emissions)
         if self.allowed is not None:
-            start, transitions, end = (
-                score.masked_fill(~torch.tensor(allowed, device=score.device), IMPOSSIBLE)
-                for score, allowed in zip((start, transitions, end), self.allowed, strict=True)
-            )
+            forbidden = ~torch.tensor(self.allowed, device=emissions.device)
+            start = start.masked_fill(forbidden[-1, :-1], IMPOSSIBLE)
+            transitions = transitions.masked_fill(forbidden[:-1, :-1], IMPOSSIBLE)
+            end = end.masked_fill(forbidden[:-1, -1], IMPOSSIBLE)
         score = start + emissions[:, 0]
         pointers = []
         stay = torch.arange(len(start), device=score.device).expand_as(score)
@@ -197,9 +195,7 @@ class ElmoAlternatingLSTM(nn.Module):
     @torch.compiler.disable  # the packing differs from batch to batch
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
-        packing = Packing.of(mask)
-        if not packing.batch_sizes:  # padding is read, so that each parameter gets a gradient
-            packing = Packing.of(torch.ones_like(mask))
+        packing = Packing.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
         words = self.dropout(packing.pack(vectors))
         for layer in self.layers:
             if layer.training and layer.gradient_checkpointing:
@@ -238,9 +234,8 @@ class ElmoTaggingHead(ElmoHead):
 class ElmoForTokenClassification(ElmoTaskModel):
     """Predicts a label for each word. ELMo reads whole words, so each word has one position and one label.
 
-    The classifier is linear, over ELMo or over an encoder (`config.encoder_type`), with or without a CRF
-    (`config.tagging_crf`); predicted sequences obey `config.tagging_scheme`. The CRF is trained by the loss of
-    `forward`, not by a loss that Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
+    The classifier is linear. A CRF (`config.tagging_crf`) is trained by the loss of `forward`, not by a loss that
+    Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
 
     The named entity tagger of Peters et al. 2018 (appendix; Lample et al. 2016) has `encoder_type="bilstm"`,
     `encoder_num_layers=2`, `tagging_crf=True`. Their semantic role labeler (appendix; He et al. 2017) has
@@ -311,7 +306,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         if labels is not None:
             word_labels = self._labels_of_words(labels, words)
             count = count_labels(labels, num_items_in_batch)
-            if self.config.tagging_crf:
+            if self.config.tagging_crf:  # else there may be a CRF that only decodes, as a scheme allows
                 loss = -crf(scores, words.mask, word_labels).sum() / count
             else:  # transformers divides the sum of the losses by the count
                 loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
@@ -329,11 +324,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
         labels = align_left(labels, words.is_word)[0].masked_fill(~words.mask, IGNORE_INDEX)
         crf = self.classifier.crf
         if crf is not None and crf.allowed is not None:
-            starts, between, ends = (torch.tensor(allowed, device=labels.device) for allowed in crf.allowed)
-            boundary = len(starts)  # a label of its own: what may begin a sentence may follow it
-            may_follow = nn.functional.pad(between, (0, 1, 0, 1), value=True)
-            may_follow[boundary, :boundary] = starts
-            may_follow[:boundary, boundary] = ends
+            may_follow = torch.tensor(crf.allowed, device=labels.device)
+            boundary = self.num_labels  # the number of the last row and column
             padded = nn.functional.pad(labels.masked_fill(~words.mask, boundary), (1, 1), value=boundary)
             before = padded[:, :-1]
             after = padded[:, 1:]

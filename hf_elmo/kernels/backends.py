@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from . import character_tables, lstm_c, lstm_onednn, word_cache
 from .lstm_onednn import multiplies_bfloat16  # noqa: F401  modeling_elmo.py uses it
-from .tensors import CharacterWeights, require_shapes, wants_gradient, why_not_plain
+from .tensors import CharacterWeights, require_shapes, why_not_plain
 
 INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 
@@ -96,7 +96,8 @@ def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]
 
 def _ask(operation: str, arguments: tuple) -> tuple[Backend | None, dict[str, str]]:
     names, tensors, refused = enabled(), list(_tensors(arguments)), {}
-    backends = (WITH_GRADIENTS if wants_gradient(tensors) else WITHOUT_GRADIENTS)[operation]
+    has_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    backends = (WITH_GRADIENTS if has_gradient else WITHOUT_GRADIENTS)[operation]
     not_plain = why_not_plain(tensors) if backends and not names.isdisjoint(b.name for b in backends) else None
     for backend in backends:
         reason = "switched off" if backend.name not in names else not_plain or backend.why_not(*arguments)

@@ -40,10 +40,9 @@ class Blocks:
 
     def fields(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> dict[str, Any]:
         """The fields of `struct characters` that say what the words and the blocks are."""
-        arrays = {"words": words, "lengths": lengths}
-        arrays |= {"firsts": self.firsts, "counts": self.counts, "widths": self.widths}
-        sizes = {"n": words.shape[0], "characters": words.shape[1], "vocabulary": vocabulary, "filters": self.filters}
-        return {**arrays, **sizes, "blocks": len(self.firsts), "threads": torch.get_num_threads()}
+        fields = {"words": words, "lengths": lengths, "n": words.shape[0], "characters": words.shape[1]}
+        fields |= {"firsts": self.firsts, "counts": self.counts, "widths": self.widths, "blocks": len(self.firsts)}
+        return fields | {"vocabulary": vocabulary, "filters": self.filters, "threads": torch.get_num_threads()}
 
     def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
         """For each block, the address of its part of `tensors`: the convolutions' float32 weights, or their biases."""

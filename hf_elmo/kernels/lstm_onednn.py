@@ -40,9 +40,8 @@ def multiplies_bfloat16() -> bool:
 
 def can_pack(x: Tensor, rows: int = ROWS) -> bool:
     """Whether packed weights speed up products of `rows` rows with tensors like `x`."""
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
-        return False
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    operations = ("_reorder_linear_weight", "_linear_pointwise")  # a PyTorch without oneDNN lacks them
+    if not torch.backends.mkldnn.enabled or not all(hasattr(torch.ops.mkldnn, name) for name in operations):
         return False
     if x.dtype == torch.float32:  # to multiply one row takes as long as to read the weights
         return rows > 1

@@ -101,11 +101,6 @@ def has(name: str) -> bool:
     return bool(getattr(torch.cpu, f"_is_{name}_supported", bool)())
 
 
-def wants_gradient(tensors: Iterable[Tensor]) -> bool:
-    """Whether autograd would record an operation on these tensors."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
 def why_not_plain(tensors: Iterable[Tensor]) -> str | None:
     """Why the memory of these tensors may not be read directly, or `None` if it may. Tensor subclasses, transforms of
     `torch.func`, forward-mode differentiation and dispatch modes (`FlopCounterMode`) do not see what a kernel does."""
