@@ -104,7 +104,7 @@ def run_fused(call: LstmCall) -> tuple[Tensor, State]:
     as few rows and are many: one long sentence among short ones."""
     kind, most = _kind_of(call), _kind_of(call).few(call.inputs.shape[2])
     first = sum(rows > most for rows in call.batch_sizes)  # of these steps
-    if len(call.batch_sizes) - first < TAIL_STEPS or kind is TILES:  # whose sums have other bits
+    if not first or len(call.batch_sizes) - first < TAIL_STEPS or kind is TILES:  # whose sums have other bits
         return _run_many(call, kind)
     words, rows = sum(call.batch_sizes[:first]), call.batch_sizes[first]
     begin = call._replace(inputs=call.inputs[:, :words], batch_sizes=call.batch_sizes[:first])
