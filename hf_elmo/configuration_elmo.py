@@ -190,9 +190,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     freeze_bilm: bool = True
     vocab_size: int | None = None
     num_sampled: int = 8192
-    pad_token_id: Literal[0] = 0
-    bos_token_id: Literal[257] = SENTENCE_BEGIN_ID
-    eos_token_id: Literal[258] = SENTENCE_END_ID
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = SENTENCE_BEGIN_ID
+    eos_token_id: int | None = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name in kwargs:  # other unknown names are transformers', of its other versions or of files on the Hub
@@ -227,6 +227,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         def error(field: str, rule: str) -> ValueError:
             return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
 
+        for field, value in (("pad_token_id", 0), ("bos_token_id", 257), ("eos_token_id", 258)):
+            if getattr(self, field) != value:
+                raise error(field, f"must be {value}")
         for field in POSITIVE:
             value = getattr(self, field)
             if value is not None and value <= 0:

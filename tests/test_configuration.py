@@ -40,6 +40,7 @@ def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict)
 
 CONTRADICTIONS = [
     ("hidden_size", {"hidden_size": 21}),
+    ("pad_token_id", {"pad_token_id": 5}),
     ("word_embedding_size", {"word_vocab_size": 9}),
     ("layer_weights", {"layer_weights": [0.5, 0.5]}),
     ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
