@@ -204,7 +204,8 @@ def _arguments(output: Path, recipe: str, given: Mapping[str, Any]) -> ElmoPreTr
     defaults = {"report_to": [], "use_cpu": not torch.accelerator.is_available(), **RECIPES[recipe]}
     if recipe == "adapt":
         strategy = given.get("eval_strategy", "steps")
-        defaults |= {"eval_strategy": strategy, "save_strategy": strategy}
+        saves_alone = strategy == "no" and "save_steps" in given
+        defaults |= {"eval_strategy": strategy, "save_strategy": "steps" if saves_alone else strategy}
         given = {**given, "load_best_model_at_end": False}  # until the steps of evaluations are known
     return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **given})
 

@@ -121,6 +121,7 @@ def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(tra
         ({"eval_steps": 2}, [2, 4, 6], [4, 6]),
         ({"save_steps": 3}, [3, 6], [3, 6]),
         ({"eval_strategy": "no"}, [], []),
+        ({"eval_strategy": "no", "save_steps": 4, "load_best_model_at_end": False}, [], [4, 6]),
         ({"eval_steps": 3, "save_steps": 2, "load_best_model_at_end": False}, [3, 6], [4, 6]),
     ],
     ids=str,
