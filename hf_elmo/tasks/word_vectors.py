@@ -21,8 +21,8 @@ def read_word_vectors(
 ) -> tuple[list[str], np.ndarray]:
     """Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`; its first line is `words
     size`), or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one
-    space between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words with a
-    line break, which no tokenizer can hold, are left out.
+    space or tab between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words
+    with a line break, which no tokenizer can hold, are left out.
 
     Args:
         words: keep only the vectors of these words, as they are spelled and in lower case; all by default.
@@ -48,7 +48,7 @@ def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
     for line in read_lines(path, newline="\n", errors="replace"):
-        columns = line.rstrip(" \r\n").split(" ")
+        columns = line.replace("\t", " ").rstrip(" \r\n").split(" ")
         if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
             expected, size = map(int, columns)
             continue

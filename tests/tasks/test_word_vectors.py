@@ -1,6 +1,7 @@
 """Word vectors from files, and those of the words of texts."""
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,8 @@ FILES = {
     "glove.txt.gz": gzip.compress(text(header=False), mtime=0),
     "word2vec.txt": text(header=True),
     "fasttext.vec": text(header=True, ending=" \n"),
+    "tabs.txt": text(header=False).replace(b" ", b"\t"),
+    "as embed writes it.txt": re.sub(rb"(?m)^(\S+) ", rb"\1\t", text(header=False)),
     "windows.txt": text(header=False, ending="\r\n"),
     "word2vec.bin": binary(b"\n"),
     "google.bin.gz": gzip.compress(binary(b""), mtime=0),
