@@ -170,6 +170,8 @@ FILES = {
     "reviews.ft.txt": ("__label__2 Great: a b\n", {}, "line 1.*extract its text"),
     "TREC_10.label": ("NUM:dist How far is it ?\n", {}, "line 1.*extract its text"),
     "labeledBow.feat": ("9 0:9 1:1\n", {}, "line 1.*extract its text"),
+    "ca01": ("\n\n\tThe/at Fulton/np-tl County/nn-tl Grand/jj-tl\n", {}, "line 3.*extract its text"),
+    "stanford tagger.txt": ("The_DT cat_NN sat_VBD down_RB\n", {}, "line 1.*extract its text"),
     "no markup.txt": ("<s> (S (see\n(A (b)) 9 0:9 a\n<user> b\n", {}, ["<s> (S (see", "(A (b)) 9 0:9 a", "<user> b"]),
     "quotes.txt": ('[ " tokenized " ]\n{ " text " }\n', {}, ['[ " tokenized " ]', '{ " text " }']),
     "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from glob import glob
 from io import BytesIO
-from itertools import chain, islice
+from itertools import chain
 from numbers import Integral
 from pathlib import PurePosixPath
 from typing import Any
@@ -54,6 +54,7 @@ BEGINNINGS = {
     "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
     "trees": r"\( ?\(?(\d|[A-Z]+) \([A-Z\d(-]",
     "labels": r"__label__\S|[A-Z]{3,4}:[a-z]+ \S",  # of fastText, of TREC
+    "tagged words": r"\s*(\S+(/[A-Za-z]\S*|_[A-Z]{1,4}\$?)\s+){4}",
     "SVMlight": r"[-+\d.]+( \d+:[-\d.]+)+\s*$",
     "tsv": r".*\S\t\S",
 }
@@ -187,15 +188,16 @@ class Rows:
                 yield row
 
     def _lines(self, file: str, newline: str | None = None) -> Iterator[str]:
-        """The lines of a file; ValueError if the first one is that of another format than the ending says."""
-        lines = read_lines(file, self.encoding, newline)
-        for line in islice(lines, 1):
-            kind = next((kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, line)), None)
-            if self.input_format is None and kind not in (None, self.format_of(file)):
-                how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
-                raise ValueError(f"{file}, line 1: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
+        """The lines of a file; ValueError if the first one with text is that of another format than the ending says."""
+        is_begin = self.input_format is None
+        for number, line in enumerate(read_lines(file, self.encoding, newline), start=1):
+            if is_begin and line.strip():
+                is_begin = False
+                kind = next((kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, line)), None)
+                if kind not in (None, self.format_of(file)):
+                    how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
+                    raise ValueError(f"{file}, line {number}: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
             yield line
-        yield from lines
 
     # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
 
