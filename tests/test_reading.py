@@ -179,6 +179,7 @@ FILES = {
     "quotes of pandas.tsv": ('text\n"a ""b"" c"\n"""d"""\n"e"\n"" f ""\n', {}, ['a "b" c', '"d"', '"e"', '"" f ""']),
     "quotes.csv": ('a,text\n1,"two\nlines, ""x"""\n\n2,007\n', {}, ['two\nlines, "x"', "007"]),
     "no header.csv": ('\nham,"two\nlines"\n\nspam,007\n', COLUMN, ["two\nlines", "007"]),
+    "a number in place of a name.csv": ("id,text\n1,a b\n", COLUMN, "line 1: .*'text'.* by its name"),
     "numbers of pandas.csv": (",0\n0,first\n1,second\n", {"text_column": 0}, ["first", "second"]),
     "years.csv": ("id,2018\n0,first\n", {"text_column": 2018}, ["first"]),
     "latin.csv": (b"text\ncaf\xe9\n", {"encoding": "cp1252"}, ["café"]),

@@ -261,6 +261,8 @@ class Rows:
                     row = row or [""] * max(1, len(names))
                     is_header = not names and _is_header(row, self.text_column)
                     if not names:
+                        if not is_header and row[self.text_column] in DEFAULT_COLUMNS:
+                            raise ValueError(f"{file}, line {first}: {row} are names: pass text_column by its name")
                         names = row if is_header else [str(column) for column in range(len(row))]
                         self._require_columns(names, file, separators)
                     if len(row) != len(names):
