@@ -261,7 +261,7 @@ class Rows:
                     row = row or [""] * max(1, len(names))
                     is_header = not names and _is_header(row, self.text_column)
                     if not names:
-                        if not is_header and row[self.text_column] in DEFAULT_COLUMNS:
+                        if not is_header and row[self.text_column].lower() in DEFAULT_COLUMNS:
                             raise ValueError(f"{file}, line {first}: {row} are names: pass text_column by its name")
                         names = row if is_header else [str(column) for column in range(len(row))]
                         self._require_columns(names, file, separators)
@@ -279,7 +279,7 @@ class Rows:
     def _require_columns(self, names: list[str], file: str, separators: str) -> None:
         """Raises ValueError if the columns are not among `names`, or the line was not separated."""
         try:
-            if self.text_column is None and len(names) == 1 and re.search("[ ;\t]", names[0]):
+            if self.text_column is None and len(names) == 1 and re.search(r"[ ,;|\t]", names[0]):
                 raise ValueError(f"{file}: the only column is {names[0]!r:.60}")
             self._names(names, file)
         except ValueError as error:
