@@ -1,5 +1,6 @@
 """The command `hf-elmo` as a whole: its help, its exit statuses, its errors and its completion."""
 
+import inspect
 import io
 import os
 import re
@@ -13,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import typer
+from typer.models import ArgumentInfo
 
 import hf_elmo
 import hf_elmo_cli
@@ -34,6 +36,15 @@ def parsed(line: list[str]) -> dict:
 def commands_in(text: str) -> list[str]:
     """The lines of a text that are commands of hf-elmo, without comments."""
     return re.findall(r"^[ $]*(hf-elmo [a-z]+ [^|&`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
+
+
+def test_an_option_with_its_name_as_metavar_is_named() -> None:
+    """typer 0.27 would take --MODEL for --model."""
+    for command in hf_elmo_cli.app.registered_commands:
+        for name, parameter in inspect.signature(command.callback).parameters.items():
+            (option,) = parameter.annotation.__metadata__
+            is_named = option.default is not ...  # the first name; arguments have none
+            assert isinstance(option, ArgumentInfo) or (option.metavar or "").lower() != name or is_named
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["embed", "a"], ["pretrain", "--help"]], ids=" ".join)

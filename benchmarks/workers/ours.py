@@ -63,7 +63,9 @@ def pretraining(windows: list[list[str]], vocabulary: str) -> float:
     model = hf_elmo.ElmoForPreTraining.from_pretrained(STATE["folder"], dtype=torch.float32, **sizes).train()
     model.to(STATE["device"])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adagrad(parameters, lr=0.2, initial_accumulator_value=1.0, fused=True)
+    optimizer = torch.optim.Adagrad(
+        parameters, lr=0.2, initial_accumulator_value=1.0, fused=STATE["device"] == "cpu" or None
+    )
     half = len(windows) // 2
     inputs = []
     for rows in (windows, windows[half:] + windows[:half]):

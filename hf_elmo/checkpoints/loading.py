@@ -91,8 +91,9 @@ def load_weights(
 
 def find_device(device: str | torch.device | None) -> torch.device:
     """The device, by default a GPU if there is one. Raises ValueError if it is not on this machine."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
+        return torch.empty(0, device=device).device
     except (AssertionError, RuntimeError) as error:  # PyTorch was built for other devices, or finds none
         raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
 

@@ -98,7 +98,7 @@ def embed(
 def predict(
     inputs: Input,
     output: Annotated[str, argument("OUTPUT", "file to write")],
-    model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model")],
+    model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model", "--model")],
     device: Device = None,
     batch_tokens: Annotated[int, option("N", "tokens per batch", min=1)] = 4096,
     workers: Annotated[int, option("N", "processes, on GPUs one for each", min=1)] = 1,

@@ -65,7 +65,8 @@ Pretokenized = Annotated[
     bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
 ]
 Json = Annotated[bool, flag("--json", "print what the function of Python returns, as JSON")]
-Model = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]")]
+# Named: typer 0.27 would name an option like its metavar, --MODEL.
+Model = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]", "--model")]
 LanguageModel = Annotated[
-    str | None, option("MODEL", "folder or Hub name of an ELMo with its softmax [the one that ships]")
+    str | None, option("MODEL", "folder or Hub name of an ELMo with its softmax [the one that ships]", "--model")
 ]

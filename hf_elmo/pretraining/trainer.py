@@ -95,7 +95,9 @@ class ElmoPreTrainingArguments(TrainingArguments):
     @property
     def adagrad_settings(self) -> dict[str, Any]:
         """Arguments of Adagrad that transformers does not set: bilm-tf's accumulators begin with 1."""
-        return {"initial_accumulator_value": 1.0, "fused": True} if self.optim == "adagrad" else {}
+        if self.optim != "adagrad":
+            return {}
+        return {"initial_accumulator_value": 1.0, "fused": self.device.type != "cuda" or None}  # CUDA has no fused one
 
     @property
     def device(self) -> torch.device:

@@ -73,12 +73,14 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path,
     assert trainer.state.num_input_tokens_seen == 2 * 5
 
 
-def test_adagrad_has_its_settings_with_rates_of_parts_too(tokenizer, tmp_path):
+def test_adagrad_has_its_settings_with_rates_of_parts_too(tokenizer, tmp_path, monkeypatch):
     trainer = make_trainer(tokenizer, tmp_path / "out", optim="adagrad", optim_args="eps=0.5,lr_decay=0.1")
     rates = optimizer_cls_and_kwargs(trainer.model, trainer.args, bilm=0.1)
     rated = ElmoPreTrainer(trainer.model, trainer.args, trainer.train_dataset, optimizer_cls_and_kwargs=rates)
     for defaults in (each.create_optimizer().defaults for each in (trainer, rated)):
         assert [defaults[name] for name in ("initial_accumulator_value", "eps", "lr_decay")] == [1.0, 0.5, 0.1]
+    monkeypatch.setattr(ElmoPreTrainingArguments, "device", torch.device("cuda"))
+    assert trainer.args.adagrad_settings["fused"] is None, "PyTorch has no fused Adagrad for CUDA, and raises"
 
 
 @pytest.mark.parametrize("instructions", [True, False])
