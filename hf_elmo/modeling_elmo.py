@@ -317,6 +317,20 @@ class ElmoHighway(nn.Module):
         return gate * torch.relu(self.transform(x)) + (1 - gate) * x
 
 
+class ElmoConvolution(nn.Conv1d):
+    """A convolution over words' characters: `[words, char_embedding_size, characters]` to `[words, filters, windows]`.
+
+    On a GPU it is a matrix product. cuDNN would make a plan for each new number of words, which takes longer than the
+    computation, and would round the factors to TF32."""
+
+    def forward(self, characters: Tensor) -> Tensor:
+        if characters.is_cpu:
+            return super().forward(characters)
+        size = self.in_channels
+        windows = characters.mT.flatten(1).unfold(1, self.kernel_size[0] * size, size)  # [words, windows, width * size]
+        return nn.functional.linear(windows, self.weight.mT.flatten(1), self.bias).mT
+
+
 class ElmoCharacterEncoder(nn.Module):
     """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection (Peters et
     al. 2018, section 3.4; Kim et al. 2016). To it, a sentence boundary is a word of one character.
@@ -331,7 +345,7 @@ class ElmoCharacterEncoder(nn.Module):
         sizes = config.char_vocab_size, config.char_embedding_size
         self.embedding = nn.Embedding(*sizes, padding_idx=0) if config.char_filters else None
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.char_embedding_size, filters, width) for width, filters in config.char_filters
+            ElmoConvolution(config.char_embedding_size, filters, width) for width, filters in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
         self.word_embedding = None

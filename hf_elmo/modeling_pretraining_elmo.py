@@ -14,7 +14,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, Packing, State, count_labels, product_dtype, refuse_unknown
 
-ROWS_AT_ONCE = 256  # the number of hidden vectors whose logits are in memory at once
+ROWS_AT_ONCE = 256  # the number of hidden vectors whose logits are in memory at once, on a CPU
 WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
 
 
@@ -66,6 +66,10 @@ def sample_words(
         drawn = draws  # doubles the number of draws
 
 
+def rows_at_once(hidden: Tensor) -> int:
+    return ROWS_AT_ONCE if hidden.is_cpu else 32 * ROWS_AT_ONCE  # a GPU has no cache to fill, but waits for launches
+
+
 def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
     """Replaces the `logits [rows, sampled]` of the negatives in place with `e^(logit - top)`, and with 0 at accidental
     hits, `hits [rows]`: the column of the row's target among the negatives, or -1. Returns `top`, the largest logit of
@@ -96,7 +100,7 @@ class _SampledSoftmax(torch.autograd.Function):
         grad_true = torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
-        at_once = ROWS_AT_ONCE * 4 // keys.element_size()  # the same memory for every dtype
+        at_once = rows_at_once(hidden) * 4 // keys.element_size()  # the same memory for every dtype
         for start in range(0, len(hidden), at_once):
             rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
@@ -171,7 +175,7 @@ def full_softmax_nll(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tens
     with torch.autocast(hidden.device.type, enabled=False):
         log_totals = [
             torch.stack([checkpoint(log_total, rows, *block, use_reentrant=False) for block in blocks]).logsumexp(0)
-            for rows in hidden.split(ROWS_AT_ONCE)
+            for rows in hidden.split(rows_at_once(hidden))
         ]
         true_weight = nn.functional.embedding(targets, weight)
         true_logits = (hidden.to(dtype).float() * true_weight.to(dtype).float()).sum(1) + bias[targets].float()

@@ -31,6 +31,7 @@ Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]
 
 HOOKS = "forward", "forward_pre", "backward", "backward_pre"  # of a module
+OWN = "ElmoConvolution", "ElmoHighway"  # classes of modeling_elmo.py
 WHOLE, EACH_ROW = 1 << 16, 1 << 19  # bytes
 SPANS, SPAN = 32, 64
 
@@ -68,7 +69,7 @@ def is_plain(module: nn.Module) -> bool:
     """Whether calling a part of an encoder only runs the `forward` of its class on its parameters, without hooks,
     offloading, adapters, parametrizations or quantization. Only then can they be used without calling the module."""
     own = vars(module)  # all modules are asked at each call, which public functions would make twice as long
-    if type(module) not in (nn.Embedding, nn.Conv1d, nn.Linear) and type(module).__name__ != "ElmoHighway":
+    if type(module) not in (nn.Embedding, nn.Linear) and type(module).__name__ not in OWN:
         return False
     if "forward" in own or any(own.get(f"_{name}_hooks") for name in HOOKS):  # accelerate replaces `forward`
         return False
