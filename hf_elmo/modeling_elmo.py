@@ -404,12 +404,11 @@ class ElmoLSTM(nn.Module):
         size = config.projection_size
         cell = config.cell_size
         self.clips = config.cell_clip, config.proj_clip
+        gates = {"weight_ih": (4 * cell, size), "weight_hh": (4 * cell, size), "bias": (4 * cell,)}
+        shapes = gates | {"weight_hr": (size, cell) if config.cell_projection else None}
         for suffix in SUFFIXES:
-            self.register_parameter(f"weight_ih{suffix}", nn.Parameter(torch.empty(4 * cell, size)))
-            self.register_parameter(f"weight_hh{suffix}", nn.Parameter(torch.empty(4 * cell, size)))
-            self.register_parameter(f"bias{suffix}", nn.Parameter(torch.empty(4 * cell)))
-            projection = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
-            self.register_parameter(f"weight_hr{suffix}", projection)
+            for name, shape in shapes.items():
+                self.register_parameter(name + suffix, shape and nn.Parameter(torch.empty(shape)))
 
     def weights(self, direction: int) -> LstmWeights:
         """The parameters of the forward (0) or the backward (1) LSTM."""

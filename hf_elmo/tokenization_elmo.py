@@ -600,6 +600,3 @@ class ElmoTokenizer(TokenizersBackend):
                 target.unlink(missing_ok=True)
             saved += [] if part is None else [str(target)]
         return tuple(saved)
-
-
-__all__ = ["CharacterVocabulary", "ElmoTokenizer"]
