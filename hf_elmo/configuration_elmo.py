@@ -212,7 +212,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
         layers = range(self.num_hidden_layers + 1)
-        if isinstance(self.layer_weights, int) and -len(layers) <= self.layer_weights < len(layers):
+        if isinstance(self.layer_weights, int):
             self.layer_weights = [float(layer == layers[self.layer_weights]) for layer in layers]
         if self.id2label is None and self.label2id is not None:
             self.id2label = {int(number): name for name, number in self.label2id.items()}
@@ -238,16 +238,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             raise error("hidden_size", "must be even: each direction has half of it")
         if (self.word_vocab_size is None) != (self.word_embedding_size is None):
             raise error("word_embedding_size", "must be given together with word_vocab_size")
-        mix = self.layer_weights
-        layers = self.num_hidden_layers + 1
-        if mix is not None and (isinstance(mix, int) or len(mix) != layers or not any(mix)):
-            raise error("layer_weights", f"must be the index of one of {layers} layers, or weights for all, not all 0")
         if self.elmo_at_output and self.scalar_mix_alignment:
             raise error("elmo_at_output", "scalar_mix_alignment is set")
-        if not self.use_elmo and self.word_vectors_vocab_size is None:
-            raise error("use_elmo", "no word_vectors_vocab_size is set")
-        if self.encoder_type == "esim" and not self.classifier_text_pairs:
-            raise error("encoder_type", "this encoder reads pairs: set classifier_text_pairs=True")
         if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
             raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from os import PathLike
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -418,12 +418,11 @@ class ElmoLSTM(nn.Module):
         size = config.projection_size
         cell = config.cell_size
         self.clips = config.cell_clip, config.proj_clip
+        gates = {"weight_ih": (4 * cell, size), "weight_hh": (4 * cell, size), "bias": (4 * cell,)}
+        shapes = gates | {"weight_hr": (size, cell) if config.cell_projection else None}
         for suffix in SUFFIXES:
-            self.register_parameter(f"weight_ih{suffix}", nn.Parameter(torch.empty(4 * cell, size)))
-            self.register_parameter(f"weight_hh{suffix}", nn.Parameter(torch.empty(4 * cell, size)))
-            self.register_parameter(f"bias{suffix}", nn.Parameter(torch.empty(4 * cell)))
-            projection = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
-            self.register_parameter(f"weight_hr{suffix}", projection)
+            for name, shape in shapes.items():
+                self.register_parameter(name + suffix, shape and nn.Parameter(torch.empty(shape)))
 
     def weights(self, direction: int) -> LstmWeights:
         """The parameters of the forward (0) or the backward (1) LSTM."""
@@ -578,12 +577,14 @@ class ElmoPreTrainedModel(PreTrainedModel):
         super().post_init()
         self._freeze(self.config.freeze_bilm and not self._trains_bilm)
 
-    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        """The last step of `from_pretrained`. Raises ValueError if a settled start is asked for, but missing."""
-        super()._adjust_missing_and_unexpected_keys(loading_info)
-        if any("bilm.initial_" in key for key in loading_info.missing_keys):
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
+        """As in transformers. Raises ValueError if a settled start is asked for, but missing."""
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        if any("bilm.initial_" in key for key in info["missing_keys"]):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
-        self._freeze(self.config.freeze_bilm and not self._trains_bilm)  # loading has replaced the parameters
+        model._freeze(model.config.freeze_bilm and not cls._trains_bilm)  # loading has replaced the parameters
+        return (model, info) if output_loading_info else model
 
     def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded

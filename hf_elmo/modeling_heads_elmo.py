@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -266,11 +266,14 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         else:  # the checkpoint of a biLM has weights that this model lacks
             self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head|scalar_mix)\."]
 
-    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        super()._adjust_missing_and_unexpected_keys(loading_info)
-        if loading_info.missing_keys and self.config.use_elmo and self.config.freeze_bilm:
-            *_, parameter = self.head.parameters()
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
+        """As in [`ElmoPreTrainedModel`]. A new head warns of a learning rate that is too low for it."""
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        if info["missing_keys"] and model.config.use_elmo and model.config.freeze_bilm:
+            *_, parameter = model.head.parameters()
             warn_of_low_rate(parameter)
+        return (model, info) if output_loading_info else model
 
     @property
     def head(self) -> ElmoHead:

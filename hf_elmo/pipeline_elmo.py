@@ -47,7 +47,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         sentence: str,
         input_ids: np.ndarray,
         scores: np.ndarray,
-        offset_mapping: list[tuple[int, int]] | None,
+        offset_mapping: list[tuple[int, int]],
         special_tokens_mask: np.ndarray,
         aggregation_strategy: Any,
         word_ids: list[int | None] | None = None,
@@ -58,13 +58,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         for the other labels."""
         entities = []
         tags = special_tokens_mask  # what `_forward` has put there
-        of_words = iter([word_id for word_id in word_ids or () if word_id is not None])
+        # Of a list of words, offsets are from the begin of each word. (Padding moves the tags, but not `word_ids`.)
+        begins = iter([word_to_chars_map[word_id][0] for word_id in word_ids or () if word_id is not None])
         for index in np.flatnonzero(tags != IGNORE_INDEX).tolist():
-            start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
-            if start is not None and word_to_chars_map is not None:
-                word_start = word_to_chars_map[next(of_words)][0]
-                start = start + word_start
-                end = end + word_start
+            begin = next(begins, 0)
+            start, end = (int(place) + begin for place in offset_mapping[index])
             word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
             of_tag = np.where(np.arange(scores.shape[1]) == tags[index], scores[index], -1)
             place = {"start": start, "end": end, "index": index}

@@ -4,8 +4,6 @@ import copy
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -150,7 +148,7 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
     parts = [(backend.pre_tokenizer, backend.normalizer), *WORD_SPLITTINGS.values()]
     state, *known = [[part and part.__getstate__() for part in pair] for pair in parts]
-    pre_tokenizer, normalizer = deepcopy(WORD_SPLITTINGS[word_splitting])
+    pre_tokenizer, normalizer = copy.deepcopy(WORD_SPLITTINGS[word_splitting])
     if loaded is None or state[0] in [splits for splits, _ in known]:
         backend.pre_tokenizer = pre_tokenizer
     if loaded is None or state in known:
@@ -158,36 +156,22 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     return backend
 
 
-# Held while a call sets the backend and encodes, so that threads can share a tokenizer.
+# Held while a call sets a backend and encodes, so that threads can share a tokenizer.
 _BACKEND_SETTINGS = threading.Lock()
 # Stands for an empty word of a list, also in `encoded.tokens()`: the backend would leave out an empty string.
 _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
-@contextmanager
-def _encoding_with(backend: Tokenizer) -> Iterator[None]:
-    """Resets what a call sets, which would change the hash of the tokenizer, by which datasets finds results."""
-    with _BACKEND_SETTINGS:
-        try:
-            yield
-        finally:
-            backend.no_truncation()
-            backend.no_padding()
-
-
-def _plain(texts: Any) -> Any:
-    """Arrays and columns of tables as lists, also inside lists and tuples, and strings without lone surrogates."""
+def _plain(texts: Any, empty: str = "") -> Any:
+    """Arrays and columns of tables as lists, also inside lists and tuples, and strings without lone surrogates, with
+    `empty` in place of empty strings."""
     if isinstance(texts, str):
-        return drop_surrogates(texts)
+        return drop_surrogates(texts) or empty
     texts = texts.tolist() if hasattr(texts, "tolist") else texts
-    return type(texts)(map(_plain, texts)) if type(texts) in (list, tuple) else texts
-
-
-def _mark_empty_words(words: Any) -> Any:
-    """Lists of words with `_EMPTY_WORD` in place of each empty word."""
-    if isinstance(words, (list, tuple)):
-        return type(words)(map(_mark_empty_words, words))
-    return _EMPTY_WORD if words == "" else words
+    if not isinstance(texts, (list, tuple)):
+        return texts
+    plain = [_plain(text, empty) for text in texts]
+    return plain if isinstance(texts, list) else tuple(plain)
 
 
 # The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
@@ -306,15 +290,11 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
-        # A copy for lists of words, which are neither split nor normalized. Copying a pre-tokenizer would compile its
-        # pattern again. The copy is made here because another thread may save the tokenizer during a call.
-        splitter = self._tokenizer.pre_tokenizer
-        normalizer = self._tokenizer.normalizer
-        self._tokenizer.pre_tokenizer = None
-        self._tokenizer.normalizer = None
+        # For lists of words, which are neither split nor normalized. The copy is made here because another thread may
+        # save the tokenizer during a call.
         self._backend_of_words = copy.deepcopy(self._tokenizer)
-        self._tokenizer.pre_tokenizer = splitter
-        self._tokenizer.normalizer = normalizer
+        self._backend_of_words.pre_tokenizer = None
+        self._backend_of_words.normalizer = None
 
     @property
     def word_splitting(self) -> str:
@@ -416,7 +396,7 @@ class ElmoTokenizer(TokenizersBackend):
         strings = [text for text in texts if isinstance(text, str)]
         words: Iterator[list[str]] = map(str.split, strings)
         if not pretokenized:
-            with _encoding_with(self._tokenizer):
+            with _BACKEND_SETTINGS:
                 self._tokenizer.encode_special_tokens = self.split_special_tokens
                 encodings = self._tokenizer.encode_batch(strings, add_special_tokens=False)
             words = (encoding.tokens for encoding in encodings)
@@ -438,8 +418,9 @@ class ElmoTokenizer(TokenizersBackend):
         return_tensors: str | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        text = _plain(text)
-        text_pair = _plain(text_pair)
+        empty = _EMPTY_WORD if is_split_into_words else ""
+        text = _plain(text, empty)
+        text_pair = _plain(text_pair, empty)
         for given in (text, text_pair):
             has_words = isinstance(given, (list, tuple)) and any(isinstance(one, list) for one in given)
             if (isinstance(given, str) and is_split_into_words) or (has_words and not is_split_into_words):
@@ -450,9 +431,8 @@ class ElmoTokenizer(TokenizersBackend):
         tokenizer = self
         batched = isinstance(text, (list, tuple))
         if is_split_into_words:
-            text = _mark_empty_words(text)
-            text_pair = _mark_empty_words(text_pair)
-            tokenizer = self._for_lists_of_words()
+            tokenizer = copy.copy(self)
+            tokenizer._tokenizer = self._backend_of_words
             batched = len(text) > 0 and not isinstance(text[0], str)
         if batched and not text:
             shapes = {"input_ids": (0, 0, self.row_length), "attention_mask": (0, 0)}
@@ -462,8 +442,12 @@ class ElmoTokenizer(TokenizersBackend):
             text = [text]
             text_pair = None if text_pair is None else [text_pair]
         kwargs["is_split_into_words"] = is_split_into_words
-        with _encoding_with(tokenizer._tokenizer):
-            encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
+        with _BACKEND_SETTINGS:
+            try:
+                encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
+            finally:  # what a call sets would change the hash of the tokenizer, by which datasets finds results
+                tokenizer._tokenizer.no_truncation()
+                tokenizer._tokenizer.no_padding()
         if is_split_into_words and "offset_mapping" in encoded:
             encoded["offset_mapping"] = [
                 [(0, 0) if token == _EMPTY_WORD else span for token, span in zip(one.tokens, one.offsets, strict=True)]
@@ -475,12 +459,6 @@ class ElmoTokenizer(TokenizersBackend):
         if not (batched or return_tensors or kwargs.get("return_overflowing_tokens")):
             data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
-
-    def _for_lists_of_words(self) -> "ElmoTokenizer":
-        """This tokenizer with the backend for lists of words."""
-        tokenizer = copy.copy(self)
-        tokenizer._tokenizer = self._backend_of_words
-        return tokenizer
 
     def _columns(self, encoded: BatchEncoding) -> dict[str, list[np.ndarray]]:
         """`input_ids` `[tokens, row_length]` of each text, boundaries included, and `word_vector_ids` `[tokens]` if the
@@ -494,9 +472,8 @@ class ElmoTokenizer(TokenizersBackend):
         backend_ids = np.concatenate(encoded["input_ids"])
         for boundary, row in self._boundary_rows().items():
             places = backend_ids == self._tokenizer.token_to_id(boundary)
-            columns["input_ids"][places] = row
-            if "word_vector_ids" in columns:
-                columns["word_vector_ids"][places] = BOUNDARY_ID
+            for name, rows in columns.items():
+                rows[places] = row if name == "input_ids" else BOUNDARY_ID
         is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
         for rows in columns.values():
             rows[is_padding] = 0
@@ -623,6 +600,3 @@ class ElmoTokenizer(TokenizersBackend):
                 target.unlink(missing_ok=True)
             saved += [] if part is None else [str(target)]
         return tuple(saved)
-
-
-__all__ = ["CharacterVocabulary", "ElmoTokenizer"]

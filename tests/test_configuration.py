@@ -42,11 +42,8 @@ CONTRADICTIONS = [
     ("hidden_size", {"hidden_size": 21}),
     ("pad_token_id", {"pad_token_id": 5}),
     ("word_embedding_size", {"word_vocab_size": 9}),
-    ("layer_weights", {"layer_weights": [0.5, 0.5]}),
-    ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
     ("num_scalar_mixes", {"num_scalar_mixes": 0}),
     ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
-    ("encoder_type", {"encoder_type": "esim"}),
     ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
 ]
 

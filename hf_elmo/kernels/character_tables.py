@@ -27,16 +27,15 @@ class Blocks:
     convolution's weight, `[filters, size, width]`."""
 
     def __init__(self, shapes: Iterable[Sequence[int]]) -> None:
-        firsts, counts, widths, self.filters = [], [], [], 0
+        self.filters = 0
         self.starts = []  # the convolution of each block, and the block's first filter in it
+        blocks = []
         for convolution, (filters, _, width) in enumerate(shapes):
             for start in range(0, filters, LANES):
-                firsts.append(self.filters + start)
-                counts.append(min(LANES, filters - start))
-                widths.append(width)
+                blocks.append((self.filters + start, min(LANES, filters - start), width))
                 self.starts.append((convolution, start))
             self.filters += filters
-        self.firsts, self.counts, self.widths = (np.array(x, dtype=np.int64) for x in (firsts, counts, widths))
+        self.firsts, self.counts, self.widths = np.array(blocks, dtype=np.int64).T.copy()
 
     def fields(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> dict[str, Any]:
         """The fields of `struct characters` that say what the words and the blocks are."""

@@ -146,7 +146,8 @@ def _forward_loop(
         now, rows = slice(start, end), slice(0, end - start)
         gates = gates_of(now, hidden[rows])
         step_gates.append(gates)
-        forward_cell(gates, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
+        tensors = {"gates": gates, "before": cell[rows], "cells": cells[now], "hidden": cell_outputs[now]}
+        run_cell("forward", before_clip, cell_clip, **tensors)
         if project is not None:
             projected[now] = project(cell_outputs[now])
             if proj_clip is not None:
@@ -174,8 +175,8 @@ def _backward_loop(steps: Steps, clips: Clips, arguments: Saved, saved: Saved, *
         if to_cell_outputs is not None:
             grad = to_cell_outputs(clip_backward_(grad, projected[now], proj_clip))
         before, before_clip = (cells[slice(*steps[step - 1])], cell_clip) if step else (cell, None)
-        forward = gates[step], before[rows], before_clip, cell_clip, cells[now]
-        backward_cell(*forward, grad, grad_cell[rows], grad_gates[now])
+        tensors = {"gates": gates[step], "before": before[rows], "cells": cells[now], "hidden": grad}
+        run_cell("backward", before_clip, cell_clip, **tensors, grad_cell=grad_cell[rows], grad_gates=grad_gates[now])
         grad_hidden[rows] = to_hidden(grad_gates[now])
     return grad_gates
 
@@ -193,22 +194,19 @@ def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
     return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
 
 
-def forward_cell(
-    gates: Tensor, before: Tensor, before_clip: float | None, cell_clip: float | None, cells: Tensor, hidden: Tensor
-) -> None:
-    """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`, of gates
-    `[B, 4C]`. `before`, the cells of the previous step, may be `cells` itself. `cells` and `hidden`, `[B, C]`, are
-    written, `hidden` in the type of `gates`. A bound of `None` is no bound."""
-    _run("forward", before_clip, cell_clip, gates=gates, before=before, cells=cells, hidden=hidden)
+def run_cell(name: str, before_clip: float | None, cell_clip: float | None, **tensors: Tensor) -> None:
+    """A step of the cell over gates `[B, 4C]`, or its gradient. A bound of `None` is no bound.
 
-
-def backward_cell(
-    gates: Tensor, before: Tensor, before_clip: float | None, cell_clip: float | None, cells: Tensor, *grads: Tensor
-) -> None:
-    """The gradient of [`forward_cell`], from the same tensors and `grads`: of `hidden`, in the type of `gates`; of the
-    clipped `cells` from later steps, overwritten by that of the clipped `before`; and of `gates`, which is written."""
-    of = dict(zip(("hidden", "grad_cell", "grad_gates"), grads, strict=True))
-    _run("backward", before_clip, cell_clip, gates=gates, before=before, cells=cells, **of)
+    "forward" writes `cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)` and `hidden = sigmoid(o) *
+    tanh(clip(cells))`, both `[B, C]`, `hidden` in the type of `gates`. `before`, the cells of the previous step, may be
+    `cells` itself. "backward" reads the same tensors, with the gradient of `hidden` in its place; it writes
+    `grad_gates`, and overwrites `grad_cell`, that of the clipped `cells` from later steps, by that of the clipped
+    `before`.
+    """
+    rows, size = tensors["cells"].shape
+    sizes = {"rows": rows, "size": size, "threads": native.threads_for(rows * size, CELLS_PER_THREAD)}
+    function = f"cell_{name}_{TYPES[tensors['gates'].dtype]}"
+    native.run(function, **tensors, **sizes, before_clip=before_clip, cell_clip=cell_clip)
 
 
 def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
@@ -219,10 +217,3 @@ def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
     limits = torch.tensor([bound, math.inf], dtype=x.dtype, device="cpu")
     outside = torch.nextafter(limits[0], limits[1]).item()
     return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -outside, outside, grad_input=grad)
-
-
-def _run(name: str, before_clip: float | None, cell_clip: float | None, **tensors: Tensor) -> None:
-    rows, size = tensors["cells"].shape
-    sizes = {"rows": rows, "size": size, "threads": native.threads_for(rows * size, CELLS_PER_THREAD)}
-    function = f"cell_{name}_{TYPES[tensors['gates'].dtype]}"
-    native.run(function, **tensors, **sizes, before_clip=before_clip, cell_clip=cell_clip)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_elmo.kernels import lstm_onednn as cells
+from hf_elmo.kernels.lstm_onednn import run_cell
 
 from . import machine
 
@@ -26,8 +26,9 @@ def test_equals_the_cell_of_pytorch(dtype):
     expected = torch.autograd.grad((output, clipped), (kept, exact), (grad_hidden.double(), grad_cell.double()))
     after, hidden = torch.empty(5, size)[1:4], torch.empty(rows, size, dtype=dtype)
     grad_gates, carried = torch.empty(rows, 4 * size, dtype=dtype), grad_cell.clone()
-    cells.forward_cell(gates, before, 0.9, 0.5, after, hidden)
-    cells.backward_cell(gates, before, 0.9, 0.5, after, grad_hidden, carried, grad_gates)
+    given = {"gates": gates, "before": before, "cells": after}
+    run_cell("forward", 0.9, 0.5, **given, hidden=hidden)
+    run_cell("backward", 0.9, 0.5, **given, hidden=grad_hidden, grad_cell=carried, grad_gates=grad_gates)
     for x, y in zip((after, hidden, carried, grad_gates), (cell, output, *expected), strict=True):
         # In float32, where a gate saturates, 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
         tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
@@ -38,7 +39,7 @@ def test_near_zero_and_beyond_range():
     """tanh keeps its relative precision near zero; infinite gates saturate; NaN propagates."""
     gates = torch.tensor([0.0, 0.0, 1e-6, 0.0] + [torch.inf, -torch.inf, torch.inf, 0.0] + [torch.nan] * 4)
     after, hidden = torch.empty(2, 3, 1)
-    cells.forward_cell(gates.reshape(3, 4), torch.zeros(3, 1), None, None, after, hidden)
+    run_cell("forward", None, None, gates=gates.reshape(3, 4), before=torch.zeros(3, 1), cells=after, hidden=hidden)
     torch.testing.assert_close(after[:2, 0], torch.tensor([0.5e-6, 1.0]), rtol=1e-6, atol=0)
     assert after[2, 0].isnan()
     assert hidden[2, 0].isnan()

@@ -25,19 +25,18 @@ typedef vector lanes[VECTORS];
 
 /* The last place where a window of a word begins. All windows that contain only padding are equal, so only the first of
    them counts. */
-INLINE i64 last_window(const struct characters *work, i64 word, i64 width) {
-  i64 last = work->characters - width;
-  return last < work->lengths[word] ? last : work->lengths[word];
+INLINE i64 last_window(const struct characters *x, i64 word, i64 width) {
+  i64 last = x->characters - width;
+  return last < x->lengths[word] ? last : x->lengths[word];
 }
 
 /* maxima [n][filters]: the largest window of each word. NaN counts as the largest, unless all tables are `finite`. With
    `keep`, windows [n][filters] gets the place where the largest window begins, the first one if several are equal. */
-INLINE void block_maxima(const struct characters *work, i64 block, const lanes *table, float *maxima, uint16_t *windows,
-                         int keep, int finite, i64 width) {
-  i64 first = work->firsts[block], count = work->counts[block];
-  for (i64 word = 0; word < work->n; word++) {
-    const uint16_t *character = work->words + word * work->characters;
-    i64 last = last_window(work, word, width);
+INLINE void block_maxima(const struct characters *x, i64 block, const lanes *table, int keep, int finite, i64 width) {
+  i64 first = x->firsts[block], count = x->counts[block];
+  for (i64 word = 0; word < x->n; word++) {
+    const uint16_t *character = x->words + word * x->characters;
+    i64 last = last_window(x, word, width);
     lanes best;
     integers window[VECTORS];
     for (int v = 0; v < VECTORS; v++) best[v] = (vector){0} - INFINITY, window[v] = (integers){0};
@@ -49,11 +48,11 @@ INLINE void block_maxima(const struct characters *work, i64 block, const lanes *
         best[v] = (vector)(((integers)sum & larger) | ((integers)best[v] & ~larger));
         if (keep) window[v] = (((integers){0} + (int32_t)start) & larger) | (window[v] & ~larger);
       }
-    memcpy(maxima + word * work->filters + first, best, 4 * count);
+    memcpy(x->maxima + word * x->filters + first, best, 4 * count);
     if (keep) {
       starts narrow[VECTORS];
       for (int v = 0; v < VECTORS; v++) narrow[v] = __builtin_convertvector(window[v], starts);
-      memcpy(windows + word * work->filters + first, narrow, 2 * count);
+      memcpy(x->windows + word * x->filters + first, narrow, 2 * count);
     }
   }
 }
@@ -63,9 +62,9 @@ static void maxima_of_block(const void *data, i64 block, i64 thread) {
   const lanes *table = (const lanes *)(x->tables + x->offsets[block]);
   (void)thread;
   if (!x->finite) /* rare */
-    block_maxima(x, block, table, x->maxima, NULL, 0, 0, x->widths[block]);
+    block_maxima(x, block, table, 0, 0, x->widths[block]);
   else
-    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, x->maxima, NULL, 0, 1)
+    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, 0, 1)
 }
 
 /* The maxima from the tables. */
@@ -80,14 +79,13 @@ static void spread(const float *weight, i64 size, i64 width, i64 count, lanes *c
         columns[k * size + c][lane / VECTOR][lane % VECTOR] = weight[(lane * size + c) * width + k];
 }
 
-static void make_table(const float *embedding, i64 vocabulary, i64 size, i64 width, const lanes *columns,
-                       const vector *bias, lanes *table) {
-  for (i64 row = 0; row < vocabulary; row++)
+static void make_table(const struct characters *x, i64 width, const lanes *columns, const vector *bias, lanes *table) {
+  for (i64 row = 0; row < x->vocabulary; row++)
     for (i64 k = 0; k < width; k++) {
       lanes sum;
       for (int v = 0; v < VECTORS; v++) sum[v] = k ? (vector){0} : bias[v];
-      for (i64 c = 0; c < size; c++)
-        for (int v = 0; v < VECTORS; v++) sum[v] += embedding[row * size + c] * columns[k * size + c][v];
+      for (i64 c = 0; c < x->size; c++)
+        for (int v = 0; v < VECTORS; v++) sum[v] += x->embedding[row * x->size + c] * columns[k * x->size + c][v];
       memcpy(table[row * width + k], sum, sizeof sum);
     }
 }
@@ -99,26 +97,25 @@ static void windows_of_block(const void *data, i64 block, i64 thread) {
   spread(x->weights[block], x->size, width, count, columns);
   memset(bias, 0, sizeof bias);
   memcpy(bias, x->biases[block], 4 * count);
-  make_table(x->embedding, x->vocabulary, x->size, width, columns, bias, table);
-  WITH_WIDTH(width, block_maxima, x, block, table, x->maxima, x->windows, 1, 0)
+  make_table(x, width, columns, bias, table);
+  WITH_WIDTH(width, block_maxima, x, block, table, 1, 0)
 }
 
 /* The maxima and their windows, from tables that are computed from embedding, weights and biases. */
 void characters_windows(const struct characters *x) { share_out(windows_of_block, x, x->blocks, x->threads); }
 
 /* Add the gradient of a block's maxima to the gradient of its table, at the windows of the maxima. */
-INLINE void add_to_table(const struct characters *work, i64 block, const float *grads, const uint16_t *windows,
-                         lanes *grad_table, i64 width) {
-  i64 first = work->firsts[block], count = work->counts[block];
-  for (i64 word = 0; word < work->n; word++) {
-    const uint16_t *character = work->words + word * work->characters;
-    i64 last = last_window(work, word, width), place = word * work->filters + first;
+INLINE void add_to_table(const struct characters *x, i64 block, lanes *grad_table, i64 width) {
+  i64 first = x->firsts[block], count = x->counts[block];
+  for (i64 word = 0; word < x->n; word++) {
+    const uint16_t *character = x->words + word * x->characters;
+    i64 last = last_window(x, word, width), place = word * x->filters + first;
     lanes grad;
     starts narrow[VECTORS];
     memset(grad, 0, sizeof grad), memset(narrow, 0, sizeof narrow);
-    memcpy(grad, grads + place, 4 * count), memcpy(narrow, windows + place, 2 * count);
-    __builtin_prefetch(grads + place + 8 * work->filters); /* rows are far apart */
-    __builtin_prefetch(windows + place + 8 * work->filters);
+    memcpy(grad, x->grads + place, 4 * count), memcpy(narrow, x->windows + place, 2 * count);
+    __builtin_prefetch(x->grads + place + 8 * x->filters); /* rows are far apart */
+    __builtin_prefetch(x->windows + place + 8 * x->filters);
     integers window[VECTORS];
     for (int v = 0; v < VECTORS; v++) window[v] = __builtin_convertvector(narrow[v], integers);
     for (i64 start = 0; start <= last; start++)
@@ -130,11 +127,11 @@ INLINE void add_to_table(const struct characters *work, i64 block, const float *
 }
 
 /* The gradients of the arguments of make_table, from the gradient of the table. */
-static void table_gradients(const float *embedding, i64 vocabulary, i64 size, i64 width, i64 count,
-                            const lanes *columns, const lanes *grad_table, float *grad_embedding, float *grad_weight,
-                            float *grad_bias) {
+static void table_gradients(const struct characters *x, i64 block, const lanes *columns, const lanes *grad_table) {
+  i64 size = x->size, width = x->widths[block], count = x->counts[block];
+  float *grad_embedding = x->grad_embeddings + block * x->vocabulary * size, *grad_weight = x->grad_weights[block];
   float bias[LANES] = {0};
-  for (i64 row = 0; row < vocabulary; row++) {
+  for (i64 row = 0; row < x->vocabulary; row++) {
     const float *of_first = (const float *)grad_table[row * width];
     for (i64 lane = 0; lane < LANES; lane++) bias[lane] += of_first[lane];
     for (i64 c = 0; c < size; c++) {
@@ -147,14 +144,14 @@ static void table_gradients(const float *embedding, i64 vocabulary, i64 size, i6
       grad_embedding[row * size + c] = total;
     }
   }
-  memcpy(grad_bias, bias, 4 * count);
+  memcpy(x->grad_biases[block], bias, 4 * count);
   for (i64 k = 0; k < width; k++)
     for (i64 c = 0; c < size; c++) {
       lanes sum;
       float sums[LANES];
       memset(sum, 0, sizeof sum);
-      for (i64 row = 0; row < vocabulary; row++)
-        for (int v = 0; v < VECTORS; v++) sum[v] += embedding[row * size + c] * grad_table[row * width + k][v];
+      for (i64 row = 0; row < x->vocabulary; row++)
+        for (int v = 0; v < VECTORS; v++) sum[v] += x->embedding[row * size + c] * grad_table[row * width + k][v];
       memcpy(sums, sum, sizeof sum);
       for (i64 lane = 0; lane < count; lane++) grad_weight[(lane * size + c) * width + k] = sums[lane];
     }
@@ -166,9 +163,8 @@ static void gradients_of_block(const void *data, i64 block, i64 thread) {
   lanes *grad_table = (lanes *)(x->scratch + thread * x->scratch_numbers), *columns = grad_table + entries;
   spread(x->weights[block], x->size, width, count, columns);
   memset(grad_table, 0, sizeof(lanes) * entries);
-  WITH_WIDTH(width, add_to_table, x, block, x->grads, x->windows, grad_table)
-  table_gradients(x->embedding, x->vocabulary, x->size, width, count, columns, grad_table,
-                  x->grad_embeddings + block * x->vocabulary * x->size, x->grad_weights[block], x->grad_biases[block]);
+  WITH_WIDTH(width, add_to_table, x, block, grad_table)
+  table_gradients(x, block, columns, grad_table);
 }
 
 /* The gradients of embedding, weights and biases, from those of the maxima. */
