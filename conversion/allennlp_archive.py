@@ -20,7 +20,7 @@ from hf_elmo.modeling_elmo import SUFFIXES
 from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
 from .checkpoint import Source
 from .files import find_files, read_json
-from .published import ALLENNLP, PUBLISHED
+from .published import PUBLISHED
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -157,11 +157,12 @@ def _fields(
         raise ValueError(f"{folder} has options files that differ: {files}. Choose one with elmo_options.")
     if contents:
         return contents[0], files
-    default = {"options_file": PUBLISHED["original"].files[0]}
+    original = PUBLISHED["original"]
+    default = {"options_file": original.files[0]}
     settings = [(default if _type(part) in EMBEDDERS else {}) | part for part in parts]
     named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
     # Many other models also name their file "options.json".
-    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}
+    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == original.hosts}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(
             f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file as "
