@@ -114,7 +114,7 @@ def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path: Path) -> None:
     info = f"hf_elmo-{hf_elmo.__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"hf_elmo", "hf_elmo_cli", info}
     assert names > {"hf_elmo/py.typed", "hf_elmo/__init__.pyi", "hf_elmo/model_cards/template.md"}
-    assert "hf_elmo/conversion/published.toml" in names
+    assert names > {"hf_elmo/conversion/published.toml", "hf_elmo/explore/texts.toml", "hf_elmo/explore/views.css"}
     assert f"{info}/licenses/LICENSE" in names
     code = """
 import torch

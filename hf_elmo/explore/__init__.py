@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.plots import plot_similarities, plot_word_plane
@@ -31,27 +32,7 @@ SETTINGS = {
     "font.family": "sans-serif",
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
-# The colors are those of the page, whose background may be dark.
-STYLE = """<style>
-.elmo {color: var(--body-text-color, #222222); padding: 0.5rem 1rem; overflow-x: auto}
-.elmo svg {display: block; margin: 0 auto; max-width: 100%; height: auto}
-.elmo .narrow {display: none}
-.elmo table {border-collapse: collapse; width: 100%}
-.elmo caption, .elmo h4 {text-align: left; font-weight: bold; color: inherit; padding: 0.8rem 0 0.2rem; margin: 0}
-.elmo table td {padding: 0.2rem 0.4rem; border: 0; border-top: 1px solid #88888855; color: inherit}
-.elmo table td.word {font-weight: bold; white-space: nowrap}
-.elmo table td.before {text-align: right}
-.elmo .columns {display: flex; flex-wrap: wrap; gap: 0.5rem 2rem}
-.elmo .columns > div {flex: 1 1 8.5rem; max-width: 17rem}
-@media (max-width: 600px) {
-  .fillable.app {padding: 0.75rem !important}
-  .elmo {padding: 0.5rem 0}
-  .elmo .narrow {display: block}
-  .elmo .wide {display: none}
-  .elmo .uses tr {display: block; border-top: 1px solid #88888855; padding: 0.3rem 0}
-  .elmo .uses td {display: inline; border: 0; padding: 0 0.15rem}
-}
-</style>"""
+STYLE = f"<style>{Path(__file__).with_name('views.css').read_text(encoding='utf-8')}</style>"
 
 
 class Explorer:

@@ -1,9 +1,11 @@
 """The page, made with Gradio. It loads nothing from other hosts: no fonts, no scripts, no analytics."""
 
 import os
+import tomllib
 from collections.abc import Callable
 from functools import partial, wraps
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from ..utils.extras import extra_needed
@@ -15,19 +17,8 @@ with extra_needed("explore"):
 LONGEST = {1: 2_000, 4: 5_000, 6: 20_000}  # characters that a field of so many lines takes
 PRIVATE = {"api_visibility": "private"}
 ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal", **PRIVATE}
-EXAMPLES = {
-    "bank, two senses": ("We sat on the bank of the river.", "bank", "The bank lent him a thousand pounds.", "bank"),
-    "bank, one sense": ("He fished from the bank.", "bank", "Trees grew along the bank of the stream.", "bank"),
-    "right": ("He raised his right hand.", "right", "I think that you are right.", "right"),
-    "match": ("The match went out in the wind.", "match", "They won the match by two goals.", "match"),
-}
-CORPUS = """The children sat on the bank and watched the stream.
-They climbed up the steep bank of the river.
-The river rose over its bank in the night.
-The bank failed and they lost their money.
-The bank refused to lend him money.
-The central bank raised interest rates.
-"""
+TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+CORPUS, EXAMPLES = TEXTS["corpus"], TEXTS["examples"]
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:
