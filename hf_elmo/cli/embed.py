@@ -11,27 +11,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import (
-    Dtype,
-    Encoding,
-    InputFormat,
-    Json,
-    LanguageModel,
-    Model,
-    Pretokenized,
-    TextColumn,
-    argument,
-    column,
-    command,
-    flag,
-    number_or_name,
-    option,
-    show,
-)
+from .options import argument, column, command, flag, number_or_name, option, show
+from .parameters import Dtype, Encoding, InputFormat, Json, LanguageModel, Model, Overwrite, Pretokenized, TextColumn
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 Input = Annotated[str, argument("INPUT", "file to read; also a folder, a pattern, an address, or -")]
-Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
 
 
