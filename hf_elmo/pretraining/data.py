@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
+from ..checkpoints.loading import ensure_loaded
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..reading.rows import Words
 from ..tokenization_elmo import ElmoTokenizer
@@ -284,13 +285,6 @@ class WordEncoder:
         boundaries = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
         self._labels = {**self.vocabulary._ids, **boundaries, PADDING: -100}
 
-    @classmethod
-    def of(cls, model: ElmoForPreTraining, tokenizer: ElmoTokenizer) -> "WordEncoder":
-        """The encoder for a model; ValueError if the tokenizer has no vocabulary, or that of another model."""
-        encoder = cls(tokenizer)
-        encoder.vocabulary.require_rows(model.config.vocab_size)
-        return encoder
-
     def characters(self, rows: Sequence[Sequence[Token]]) -> Tensor:
         """The character ids of rows of tokens, padded to the longest row: `[rows, words, characters]`."""
         return torch.from_numpy(self.speller.characters(_padded(rows))).unflatten(0, (len(rows), -1))
@@ -315,6 +309,15 @@ class WordEncoder:
         labels = torch.stack([self.labels(targets), self.labels(backward_targets)], dim=-1)
         batch = {"input_ids": characters[0], "backward_input_ids": characters[1], "labels": labels}
         return {**batch, "attention_mask": (labels[..., 0] != -100).long()} if masked else batch
+
+
+def ensure_language_models(model: Any, tokenizer: ElmoTokenizer | None) -> tuple[ElmoForPreTraining, WordEncoder]:
+    """The language models, as [`ensure_loaded`] loads them, and the encoder of their words. ValueError if the tokenizer
+    has no vocabulary, or that of another model."""
+    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
+    encoder = WordEncoder(tokenizer)
+    encoder.vocabulary.require_rows(model.config.vocab_size)
+    return model, encoder
 
 
 def _padded(rows: Sequence[Sequence[Token]]) -> list[Token]:
