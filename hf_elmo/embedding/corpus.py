@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow
 import torch
 
-from ..checkpoints.loading import load_weights, tokenizer_of
+from ..checkpoints.loading import ensure_loaded
 from ..modeling_elmo import ElmoModel
 from ..reading.files import local_path, require_free
 from ..reading.rows import NamedRow, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.jobs import Job, progress_bar, require_positive, run
-from ..utils.spelling import require_tokenizer
 from .engine import CorpusEncoder, EmbeddedRows
 from .store import HDF5, INDEXED_ROWS, require_writable, write_vectors
 
@@ -192,13 +191,8 @@ def prepare(
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model, copied if `dtype` is another one or a `device` is given, and the tokenizer."""
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    if model is None or isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, dtype=dtype, device=device)
-    else:
-        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of a PeftModel: adapters stay
-        model = getattr(model, "base_model", model)
-        if dtype not in (None, model.dtype) or device is not None:
-            model = copy.deepcopy(model).to(device=device, dtype=dtype)
-    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
-    require_tokenizer(model.config, tokenizer)
-    return model, tokenizer
+    loaded, tokenizer = ensure_loaded(model, tokenizer, dtype=dtype, device=device)
+    loaded = getattr(loaded, "base_model", loaded)
+    if isinstance(model, torch.nn.Module) and (dtype not in (None, loaded.dtype) or device is not None):
+        loaded = copy.deepcopy(loaded).to(device=device, dtype=dtype)
+    return loaded, tokenizer
