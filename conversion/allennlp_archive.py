@@ -18,7 +18,7 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES
 
 from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
-from .checkpoint import Source
+from .checkpoint import NamedArrays, Source
 from .files import find_files, read_json
 from .published import PUBLISHED
 
@@ -51,7 +51,7 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
     return entries
 
 
-def read_pickle(path: Path) -> dict[str, np.ndarray]:
+def read_pickle(path: Path) -> NamedArrays:
     """The tensors by name in a file of `torch.save`. A pickle with other objects is rejected; its code does not run."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
@@ -70,7 +70,7 @@ ELMO_TYPES = (*EMBEDDERS, "elmo", "Elmo")
 ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # the second is of several languages
 
 
-def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+def bilm_arrays(config: ElmoConfig, state: NamedArrays, where: str) -> NamedArrays:
     """[`read_tensors`] of AllenNLP's tensors by name, without the prefix `_elmo_lstm.`; ignores what is no weight."""
     weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
     return read_tensors(TABLE, weights, config, where)
@@ -147,7 +147,7 @@ def _type(settings: Mapping[str, Any]) -> str:
 
 
 def _fields(
-    folder: Path, parts: list[dict[str, Any]], bilm: Mapping[str, np.ndarray], given: str | Path | None
+    folder: Path, parts: list[dict[str, Any]], bilm: NamedArrays, given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
     """The fields of the ELMo's configuration that its options determine, and the files that hold the options."""
     inside = find_files(folder, "**/*options_file*") + find_files(folder, "**/options.json")

@@ -26,6 +26,7 @@ from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
 from .texts import TEXTS_AT_ONCE, Text, Texts
 from .vocabulary import Vocabulary
 
+Batch = dict[str, Tensor]  # the arguments of a language model
 Part = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
 Streams = Sequence[list[Token]]  # inputs and targets of the forward LM, then those of the backward LM
 
@@ -60,7 +61,7 @@ class _Batches(IterableDataset):
     ahead = 0  # batches that are made before they are taken, while a GPU computes
     _capacity: int  # the size of a batch of this process: time steps or rows
     _size: Callable[[Text], int]  # the size of a text, in the same unit
-    _next_batch: Callable[[], dict[str, Tensor]]
+    _next_batch: Callable[[], Batch]
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class _Batches(IterableDataset):
                 raise ValueError(f"the text does not fill one batch of batch_size {self.batch_size} {where}.")
         return self._length
 
-    def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
+    def __iter__(self) -> Iterator[Batch | None]:
         length = None if self.endless and self._length is None else len(self)
         # A position of an endless run counts its batches from the run's beginning.
         self._step = self._resumed_at if length is None else self._resumed_at % length
@@ -213,7 +214,7 @@ class PackedWindows(_Batches):
             self._waiting = [words for words in next(self._texts) if words]
         return self._waiting.pop(0)
 
-    def _next_batch(self) -> dict[str, Tensor]:
+    def _next_batch(self) -> Batch:
         batch = []
         for row, (words, position) in enumerate(self._rows):
             streams: Streams = ([], [], [], [])
@@ -268,7 +269,7 @@ class PaddedTexts(_Batches):
         self._pool = [batches[index] for index in rng.permutation(len(batches))]
         self._pools += 1
 
-    def _next_batch(self) -> dict[str, Tensor]:
+    def _next_batch(self) -> Batch:
         if not self._pool:
             self._fill_pool()
         rows = self._pool.pop()
@@ -294,7 +295,7 @@ class WordEncoder:
         labels = map(self._labels.get, _padded(rows), repeat(self.vocabulary.unk_id))
         return torch.from_numpy(np.fromiter(labels, np.int64)).view(len(rows), -1)
 
-    def sentences(self, sentences: Sequence[Words], device: torch.device) -> dict[str, Tensor]:
+    def sentences(self, sentences: Sequence[Words], device: torch.device) -> Batch:
         """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
         rows = [[BEGIN, *words, END] for words in sentences]
         word_ids = self.labels(rows)
@@ -302,7 +303,7 @@ class WordEncoder:
         batch = {"input_ids": self.characters(rows), "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
         return {key: tensor.to(device) for key, tensor in batch.items()}
 
-    def batch(self, rows: Iterable[Streams], masked: bool = True) -> dict[str, Tensor]:
+    def batch(self, rows: Iterable[Streams], masked: bool = True) -> Batch:
         """The model's arguments from the streams of each row, if `masked` with an `attention_mask`."""
         inputs, targets, backward_inputs, backward_targets = zip(*rows, strict=True)
         characters = self.characters(inputs + backward_inputs).chunk(2)
@@ -325,9 +326,7 @@ def _padded(rows: Sequence[Sequence[Token]]) -> list[Token]:
     return list(chain.from_iterable([*row, *[PADDING] * (width - len(row))] for row in rows))
 
 
-def carried_windows(
-    encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int
-) -> Iterator[dict[str, Tensor]]:
+def carried_windows(encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int) -> Iterator[Batch]:
     """The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others.
     Each sentence is read once and to its end; the row that ends first takes the next sentence, whatever `window` is.
 

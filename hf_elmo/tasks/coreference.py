@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ..text_elmo import as_list, drop_surrogates
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from .stored_layers import LayersCollator, place
-from .task import Piece, Record, Task, precision_recall_f1, ratio
+from .task import Metrics, Piece, Record, Task, precision_recall_f1, ratio
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -160,7 +160,7 @@ def _of_mentions(rows: Iterable[Sequence]) -> list[list[Span]]:
     return list(clusters.values())
 
 
-def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], dict[str, float]]:
+def coreference_metrics(singletons: bool = False) -> Metrics:
     """`compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
     fraction of the mentions in `labels` that are among the model's `spans`; the model finds no others. Choose the best
     checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss does not count wrong clusters.

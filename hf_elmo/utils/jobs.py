@@ -72,9 +72,7 @@ def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[lis
         yield part
 
 
-def run(
-    job: Job, rows: Iterable[Any], output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1
-) -> int:
+def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1) -> int:
     """Do a job, or what an interrupted run left of it, and return the number of rows. The result has the same bytes as
     that of an uninterrupted run. The options and errors are those of [`embed`]; `bar` counts the rows, and forecasts
     the time of those that were not computed before."""
