@@ -204,10 +204,11 @@ def explore(
     """Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the nearest uses of a
     word in a corpus, substitutes if the checkpoint has its softmax, and the words of a few sentences as points in the
     plane."""
+    from hf_elmo.explore import Explorer
     from hf_elmo.explore.page import explore as serve
 
     options = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
-    serve(model, corpus, pretokenized, host, port, browser, **options)
+    serve(Explorer(model, corpus, pretokenized, **options), host, port, browser)
 
 
 @command("print what a bug report needs", "env", "env --model my-elmo --dtype bfloat16")

@@ -106,22 +106,12 @@ def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: a theme with system fonts, because Gradio's default fonts are loaded from another host."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    css = ".words .wrap {max-height: 13rem; overflow-y: auto} footer .show-api-divider {display: none}"
-    css += "@media (max-width: 600px) {.tab-container button {padding: 0 5px}}"
-    return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
+    return {"theme": theme, "css_paths": Path(__file__).with_suffix(".css"), "footer_links": ["gradio", "settings"]}
 
 
-def explore(
-    name: str | os.PathLike | None = None,
-    corpus: str | os.PathLike | None = None,
-    pretokenized: bool = False,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    browser: bool = False,
-    **options: Any,
-) -> None:
-    """Serves the page until Ctrl-C; the arguments are those of `hf-elmo explore`."""
-    page = make_page(Explorer(name, corpus, pretokenized, **options))
+def explore(explorer: Explorer, host: str, port: int | None, browser: bool) -> None:
+    """Serves the page of an [`Explorer`] until Ctrl-C; the other arguments are those of `hf-elmo explore`."""
+    page = make_page(explorer)
     settings = {"server_name": host, "server_port": port, "inbrowser": browser, "share": False, "ssr_mode": False}
     _, url, _ = page.launch(**settings, quiet=True, prevent_thread_lock=True, **launch_settings())
     print(f"{url}: Ctrl-C ends it", flush=True)
