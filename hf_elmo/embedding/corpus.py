@@ -1,7 +1,5 @@
 """Embed a corpus (sentences in memory, or a file of sentences) into word vectors, in memory or in a file."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The encoder of a corpus, which runs rows through the model in batches of limited size, and the rows' vectors."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """Files of vectors: the formats that `embed` writes, and reading them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

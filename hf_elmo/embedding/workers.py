@@ -1,7 +1,5 @@
 """Embedding in worker processes of others: one callable for Datasets, Ray Data and Spark."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The views of a model on the page: each takes the text that was typed, and returns a picture or a table as HTML."""
 
-from __future__ import annotations
-
 import io
 import math
 import os
@@ -9,21 +7,16 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Template
 
 from ..analysis.plots import plot_similarities, plot_word_plane
 from ..analysis.scoring import substitutes
-from ..analysis.similarity import layer_similarities, nearest_neighbors, word_plane
+from ..analysis.similarity import LayerSimilarities, WordPlane, layer_similarities, nearest_neighbors, word_plane
 from ..checkpoints.loading import NAME, load_model, locate
 from ..configuration_elmo import ElmoConfig
 from ..utils.extras import extra_needed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..analysis.similarity import LayerSimilarities, WordPlane
 
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
 STYLE = f"<style>{Path(__file__).with_name('views.css').read_text(encoding='utf-8')}</style>"
@@ -90,7 +83,7 @@ def card(content: str) -> str:
     return f'{STYLE}<div class="elmo">{content}</div>'
 
 
-def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:
+def picture(plot: Callable[..., Any], result: LayerSimilarities | WordPlane, **options: Any) -> str:
     """What `plot` draws, as two SVGs: a large one, and a small one whose text can be read on a narrow screen."""
     with extra_needed("plot"):
         from matplotlib import style

@@ -1,7 +1,5 @@
 """How input is read: the rows of files, streams, lists, arrays, columns, data sets and generators."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

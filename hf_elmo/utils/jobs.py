@@ -6,8 +6,6 @@ whole. So is the result, but beside its place, because the folder may be a link 
 everything else that the shards depend on; a run with another manifest is refused.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
