@@ -19,6 +19,8 @@ from ..utils.spelling import require_tokenizer
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
+Dtype = str | torch.dtype | None
+Device = str | torch.device | None
 NAME = "elmo-compact-en"
 FOLDER = Path(__file__).with_name(NAME)
 
@@ -46,8 +48,8 @@ def load_model(
 def load_model(
     name: str | os.PathLike | None = None,
     language_model: bool = False,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = "cpu",
+    dtype: Dtype = None,
+    device: Device = "cpu",
 ) -> tuple[Any, ElmoTokenizer]:
     """An `ElmoModel`, or an `ElmoForPreTraining`, and its tokenizer.
 
@@ -68,10 +70,7 @@ def load_model(
 
 
 def load_weights(
-    name: str | os.PathLike | None,
-    model_class: Any = ElmoModel,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    name: str | os.PathLike | None, model_class: Any = ElmoModel, dtype: Dtype = None, device: Device = None
 ) -> Any:
     """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU if there is one.
     Of a folder, transformers shows no progress bar, which would last for a moment."""
@@ -89,7 +88,7 @@ def load_weights(
             logging.enable_progress_bar()
 
 
-def find_device(device: str | torch.device | None) -> torch.device:
+def find_device(device: Device) -> torch.device:
     """The device, by default a GPU if there is one. Raises ValueError if it is not on this machine."""
     try:
         return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
@@ -118,8 +117,8 @@ def ensure_loaded(
     model: Any,
     tokenizer: ElmoTokenizer | None,
     model_class: Any = ElmoModel,
-    dtype: str | torch.dtype | None = "float32",
-    device: str | torch.device | None = None,
+    dtype: Dtype = "float32",
+    device: Device = None,
 ) -> tuple[Any, ElmoTokenizer]:
     """The model, loaded by [`load_weights`] unless it is loaded already, and `tokenizer`, or else the model's own
     tokenizer. ValueError if the tokenizer makes other character ids than the model reads."""
@@ -133,10 +132,7 @@ def ensure_loaded(
 
 
 def load_head(
-    model: ElmoTaskModel | str | os.PathLike,
-    tokenizer: ElmoTokenizer | None,
-    device: str | torch.device | None,
-    head: type = ElmoTaskModel,
+    model: Any, tokenizer: ElmoTokenizer | None, device: Device, head: type = ElmoTaskModel
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
     """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
     ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow
 import torch
 
-from ..checkpoints.loading import ensure_loaded
+from ..checkpoints.loading import Device, Dtype, ensure_loaded
 from ..modeling_elmo import ElmoModel
 from ..reading.files import local_path, require_free
 from ..reading.rows import NamedRow, Row, Rows
@@ -47,9 +48,9 @@ def embed(
     tokenizer: ElmoTokenizer | None = None,
     layers: str | int = "mix",
     pooling: str = "none",
-    dtype: str | torch.dtype | None = None,
+    dtype: Dtype = None,
     output_dtype: str = "float32",
-    device: str | torch.device | None = None,
+    device: Device = None,
     batch_tokens: int | None = None,
     shard_tokens: int | None = None,
     input_format: str | None = None,
@@ -139,12 +140,9 @@ def embed(
         texts = list(rows)
         with progress_bar(len(texts), progress, "embedding") as bar:
             return encoder.embed(texts, advance=bar.update).result()
-    total = 0
-    names = []
-    for row in rows:  # a malformed row raises here, before the work
-        total += 1
-        if isinstance(row, NamedRow):
-            names.append(row.name)
+    names = Counter(getattr(row, "name", None) for row in rows)  # a malformed row raises here, before the work
+    total = names.total()
+    del names[None]
     require_writable(output, encoder.layout, names, total)
     job = _Embedding(encoder, output)
     with progress_bar(total, progress, "embedding") as bar:
@@ -185,7 +183,7 @@ class _Embedding(Job):
 
 
 def prepare(
-    model: Any, tokenizer: ElmoTokenizer | None, dtype: str | torch.dtype | None, device: str | torch.device | None
+    model: Any, tokenizer: ElmoTokenizer | None, dtype: Dtype, device: Device
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model, copied if `dtype` is another one or a `device` is given, and the tokenizer."""
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from transformers import BatchEncoding, EvalPrediction
 
-from ..checkpoints.loading import load_head
+from ..checkpoints.loading import Device, load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..text_elmo import as_list, drop_surrogates
@@ -199,7 +198,7 @@ def answer(
     passage: str | Sequence[str],
     *,
     tokenizer: ElmoTokenizer | None = None,
-    device: str | torch.device | None = None,
+    device: Device = None,
     batch_tokens: int = 4096,
     max_length: int = MAX_LENGTH,
     stride: int = STRIDE,
