@@ -1,7 +1,5 @@
 """Taggers: files, batches, and metrics over spans and over semantic roles."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -28,7 +26,7 @@ VERB = "V"  # the role of the predicate, which is given and not scored
 Span = tuple[int, int]  # the first word, and the word after the last one
 
 
-def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> Dataset:
+def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> "Dataset":
     """The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
     Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; a first line with
