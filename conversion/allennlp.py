@@ -63,9 +63,7 @@ def numbered(table: Iterable[Entry], present: Collection[str]) -> Iterator[Entry
                 break
 
 
-def read_tensors(
-    table: Iterable[Entry], datasets: NamedArrays, config: ElmoConfig, where: str
-) -> dict[str, np.ndarray]:
+def read_tensors(table: Iterable[Entry], datasets: NamedArrays, config: ElmoConfig, where: str) -> NamedArrays:
     """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of a file by
     name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no entry."""
     with torch.device("meta"):
@@ -180,7 +178,7 @@ def table_of(vocabulary: Sequence[str]) -> list[Entry]:
     return [*TABLE, Entry(["embedding"], ["char_encoder.word_embedding.weight"], transform)]
 
 
-def identities(config: ElmoConfig) -> dict[str, dict[str, np.ndarray]]:
+def identities(config: ElmoConfig) -> dict[str, NamedArrays]:
     """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For the two fields of the
     configuration, the tensors of projections that change nothing: identities."""
     identity, layers = np.eye(config.projection_size, dtype=np.float32), range(config.num_hidden_layers)
@@ -220,7 +218,7 @@ def options_of(config: ElmoConfig) -> dict[str, Any]:
 
 def read_bilm(
     fields: Mapping[str, Any], datasets: NamedArrays, where: str, vocabulary: Sequence[str] = ()
-) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+) -> tuple[ElmoConfig, NamedArrays]:
     """The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix. `fields` are those of
     the configuration that the weights do not determine; with `vocab_size` the softmax is read. `vocabulary` has the
     words of a word-level model, in the order of the rows of `embedding`. Raises ValueError, which calls the file of the
@@ -245,13 +243,11 @@ def read_bilm(
     return ElmoConfig(**fields), arrays
 
 
-def read_weights(
-    options: Path, weights: Path, vocabulary: Sequence[str] = ()
-) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+def read_weights(options: Path, weights: Path, vocabulary: Sequence[str] = ()) -> tuple[ElmoConfig, NamedArrays]:
     return read_bilm(read_options(options), read_hdf5(weights), str(weights), vocabulary)
 
 
-def read_hdf5(path: str | Path) -> dict[str, np.ndarray]:
+def read_hdf5(path: str | Path) -> NamedArrays:
     """All datasets of a file, by name. Raises OSError if it is not an HDF5 file."""
     with extra_needed("convert"):
         import h5py
@@ -350,13 +346,11 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     if config.char_units != "bytes" or config.char_vocab_size not in (262, 263):
         found = f"{config.char_units} ({config.char_vocab_size})"
         raise ValueError(f"AllenNLP's models read bytes (char_vocab_size 262 or 263), this one {found}.")
-    tensors = {
-        key: x.float().cpu().numpy() for key, x in state.items() if not key.startswith(("scalar_mix", "further"))
-    }
+    arrays = {key: x.float().cpu().numpy() for key, x in state.items() if not key.startswith(("scalar_mix", "further"))}
     vocabulary = () if config.char_filters else tokenizer_of(model).vocabulary or ()
-    written = {key: array for own in identities(config).values() for key, array in own.items()} | tensors
+    written = {key: array for own in identities(config).values() for key, array in own.items()} | arrays
     table = list(numbered(table_of(vocabulary), written))
-    if left := tensors.keys() - {key for entry in table for key in entry.keys}:
+    if left := arrays.keys() - {key for entry in table for key in entry.keys}:
         hint = ": load the model with settled_start=False." if config.settled_start else "."
         raise ValueError(f"AllenNLP's format cannot store {min(left)!r}{hint}")
     with new_path(out) as folder:
@@ -368,7 +362,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
                 for name, array in zip(names, write(*map(written.get, keys)), strict=True):
                     if array is not None:
                         file[name] = array
-        np.testing.assert_equal(read_weights(options, weights, vocabulary)[1], tensors)
+        np.testing.assert_equal(read_weights(options, weights, vocabulary)[1], arrays)
         if vocabulary:
             (folder / "vocab.txt").write_bytes("".join(f"{word}\n" for word in vocabulary).encode())
     return out

@@ -18,9 +18,9 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES
 
 from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
-from .checkpoint import Source
+from .checkpoint import NamedArrays, Source
 from .files import find_files, read_json
-from .published import ALLENNLP, PUBLISHED
+from .published import PUBLISHED
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -51,7 +51,7 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
     return entries
 
 
-def read_pickle(path: Path) -> dict[str, np.ndarray]:
+def read_pickle(path: Path) -> NamedArrays:
     """The tensors by name in a file of `torch.save`. A pickle with other objects is rejected; its code does not run."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
@@ -70,7 +70,7 @@ ELMO_TYPES = (*EMBEDDERS, "elmo", "Elmo")
 ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # the second is of several languages
 
 
-def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+def bilm_arrays(config: ElmoConfig, state: NamedArrays, where: str) -> NamedArrays:
     """[`read_tensors`] of AllenNLP's tensors by name, without the prefix `_elmo_lstm.`; ignores what is no weight."""
     weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
     return read_tensors(TABLE, weights, config, where)
@@ -147,7 +147,7 @@ def _type(settings: Mapping[str, Any]) -> str:
 
 
 def _fields(
-    folder: Path, parts: list[dict[str, Any]], bilm: Mapping[str, np.ndarray], given: str | Path | None
+    folder: Path, parts: list[dict[str, Any]], bilm: NamedArrays, given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
     """The fields of the ELMo's configuration that its options determine, and the files that hold the options."""
     inside = find_files(folder, "**/*options_file*") + find_files(folder, "**/options.json")
@@ -157,11 +157,12 @@ def _fields(
         raise ValueError(f"{folder} has options files that differ: {files}. Choose one with elmo_options.")
     if contents:
         return contents[0], files
-    default = {"options_file": PUBLISHED["original"].files[0]}
+    original = PUBLISHED["original"]
+    default = {"options_file": original.files[0]}
     settings = [(default if _type(part) in EMBEDDERS else {}) | part for part in parts]
     named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
     # Many other models also name their file "options.json".
-    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}
+    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == original.hosts}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(
             f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file as "

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.reading.files import local_path, open_file
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
 
-NamedArrays = Mapping[str, np.ndarray]
+NamedArrays = dict[str, np.ndarray]
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.
 SCALAR_MIX = ("scalar_mix.scalars", "scalar_mix.gamma")
 
@@ -34,7 +34,7 @@ class Source:
     config: ElmoConfig
     # Float32 arrays by the state-dict keys of an `ElmoModel`. The scalar mix may be absent; with `lm_head.weight` and
     # `lm_head.bias` the model is an `ElmoForPreTraining`.
-    arrays: dict[str, np.ndarray]
+    arrays: NamedArrays
     files: list[Path]  # those that were read
     word_splitting: str = "whitespace"
     characters: CharacterVocabulary | None = None  # of a model that reads Unicode characters, with its words

@@ -1,9 +1,10 @@
-"""The published models that are converted by name: their descriptions, the addresses of their files, the download."""
+"""The published models that are converted by name, which published.toml describes, and the download of their files."""
 
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from huggingface_hub import ModelCard, cached_assets_path, get_hf_file_metadata
 from huggingface_hub.file_download import http_get
@@ -11,118 +12,31 @@ from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo.model_cards import published_card
 
-# Both hosts serve the same files; the second is the older address.
-ALLENNLP = (
-    "https://allennlp.s3.amazonaws.com/models/elmo/",
-    "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
-)
-ROSTLAB = tuple(f"{scheme}://rostlab.org/~deepppi/embedding_repo/embedding_models/" for scheme in ("https", "http"))
-NLPL = ("http://vectors.nlpl.eu/repository/11/",)  # ELMoForManyLangs
-NLPL_OWN = ("http://vectors.nlpl.eu/repository/20/",)
-CLARIN_SI = ("https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/",)
-TF_HUB = ("https://storage.googleapis.com/tfhub-modules/google/elmo/",)
 # How a page of HTML begins, and none of the files: a network that asks for a login serves its page as every file.
 PAGE = re.compile(rb"\s*<[!?h]", re.IGNORECASE)
 
 
 class Published(NamedTuple):
-    """A published model."""
+    """A published model, as published.toml describes it."""
 
     about: str
-    files: tuple[str, ...]  # their paths below each of the hosts
-    hosts: tuple[str, ...] = ALLENNLP  # which are tried in this order
-    word_splitting: str = "lm1b"
-    page: str | None = None
-    page_fields: Mapping[str, str] = {}  # the values in its page, if this describes several models
+    files: tuple[str, ...]
+    hosts: tuple[str, ...]
+    word_splitting: str
+    page: str
+    fields: dict[str, Any]  # all of its values, some of which its page shows
 
 
-def _files(folder: str, name: str | None = None, weights: str = "weights") -> tuple[str, str]:
-    name = name or f"elmo_{folder}"
-    return f"{folder}/{name}_options.json", f"{folder}/{name}_{weights}.hdf5"
+def _read() -> Iterator[tuple[str, Published]]:
+    for family in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["family"]:
+        for own in family["models"]:
+            model = family | own
+            name, about, page = (model[field].format(**model) for field in ("name", "about", "page"))
+            files = tuple(file.format(**model) for file in model["files"])
+            yield name, Published(about, files, tuple(model["hosts"]), model["word_splitting"], page, model)
 
 
-_ORIGINAL = "2x4096_512_2048cnn_2xhighway"
-_TRAINING = f"{_ORIGINAL}_tf_checkpoint"
-PUBLISHED = {
-    "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
-    "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
-    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files(_ORIGINAL)),
-    "original-5.5b": Published(
-        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files(f"{_ORIGINAL}_5.5B")
-    ),
-    "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
-    "pubmed": Published(
-        "English, PubMed, of AllenNLP's contributed models",
-        _files("contributed/pubmed", f"elmo_{_ORIGINAL}", "weights_PubMed_only"),
-    ),
-    "seqvec": Published(
-        "proteins, UniRef50 (SeqVec); each letter is a word",
-        ("seqvec/options.json", "seqvec/weights.hdf5"),
-        ROSTLAB,
-        "characters",
-    ),
-    "original-softmax": Published(
-        "English, the training of the original with its softmax, a TensorFlow checkpoint",
-        (
-            f"{_TRAINING}/options.json",
-            f"{_TRAINING}/model.ckpt-935588.index",
-            f"{_TRAINING}/model.ckpt-935588.data-00000-of-00001",
-            "vocab-2016-09-10.txt",
-        ),
-    ),
-}
-
-
-def _add(family: str, key: str, about: str, file: str, hosts: tuple[str, ...], **fields: str) -> None:
-    """Adds a model of one file, of a family of models that share a page with the values `fields`."""
-    PUBLISHED[f"{family}-{key}"] = Published(about, (file,), hosts, "whitespace", family, fields)
-
-
-# The code and the language of each model of ELMoForManyLangs, in the order of the models' numbers in NLPL's repository
-# of word vectors. The first number is 136.
-_LANGUAGES = (
-    "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, cu Old Church Slavonic, da Danish, de German, el Greek, "
-    "en English, es Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, "
-    "grc Ancient Greek, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, id Indonesian, it Italian, ja Japanese, "
-    "ko Korean, la Latin, lv Latvian, nl Dutch, nb Norwegian Bokmål, nn Norwegian Nynorsk, pl Polish, "
-    "pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovene, sv Swedish, tr Turkish, ug Uyghur, "
-    "uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese"
-)
-for number, entry in enumerate(_LANGUAGES.split(", "), start=136):
-    code, _, language = entry.partition(" ")
-    about = f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip"
-    _add("manylangs", code, about, f"{number}.zip", NLPL, code=code, language=language, number=str(number))
-
-# The code, the language and two examples of each model of EMBEDDIA.
-_EMBEDDIA = (
-    ("hr", "Croatian", "Dijete čita knjigu .", "Voda je hladna ."),
-    ("et", "Estonian", "Laps loeb raamatut .", "Vesi on külm ."),
-    ("fi", "Finnish", "Lapsi lukee kirjaa .", "Vesi on kylmää ."),
-    ("lv", "Latvian", "Bērns lasa grāmatu .", "Ūdens ir auksts ."),
-    ("lt", "Lithuanian", "Vaikas skaito knygą .", "Vanduo šaltas ."),
-    ("sl", "Slovenian", "Otrok bere knjigo .", "Voda je mrzla ."),
-    ("sv", "Swedish", "Barnet läser en bok .", "Vattnet är kallt ."),
-)
-for code, language, first, second in _EMBEDDIA:
-    file = f"{language.lower()}-elmo.tar.gz"
-    about = f"{language}, EMBEDDIA, {CLARIN_SI[0]}{file}"
-    _add("embeddia", code, about, file, CLARIN_SI, code=code, language=language, first=first, second=second)
-
-# The number in NLPL's repository, the language's code and name, and two examples, of models trained with simple_elmo.
-_OSLO = (
-    ("193", "en", "English", "He sat on the river bank .", "The bank closes at four ."),
-    ("201", "de", "German", "Er saß auf der Bank am Fluss .", "Die Bank schließt um vier Uhr ."),
-    ("202", "sv", "Swedish", "Barnet läser en bok .", "Vattnet är kallt ."),
-    ("203", "la", "Latin", "Puer librum legit .", "Aqua frigida est ."),
-    ("209", "en", "English", "He sat on the river bank .", "The bank closes at four ."),
-)
-for number, code, language, first, second in _OSLO:
-    fields = {"number": number, "code": code, "language": language, "first": first, "second": second}
-    _add("nlpl", number, f"{language}, NLPL, {NLPL_OWN[0]}{number}.zip", f"{number}.zip", NLPL_OWN, **fields)
-
-for number in ("1", "2", "3"):
-    fields = {"number": number, "first": "the cat is on the mat", "second": "dogs are in the fog"}
-    _add("tfhub", number, f"English, TF-Hub's google/elmo/{number}", f"{number}.tar.gz", TF_HUB, **fields)
+PUBLISHED = dict(_read())
 
 
 def all_names() -> dict[str, str]:
@@ -131,7 +45,7 @@ def all_names() -> dict[str, str]:
 
 
 def page(name: str) -> ModelCard:
-    return published_card(PUBLISHED[name].page or name, **PUBLISHED[name].page_fields)
+    return published_card(PUBLISHED[name].page, **PUBLISHED[name].fields)
 
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:

@@ -13,7 +13,7 @@ from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.utils.extras import extra_needed
 
 from .allennlp import TABLE, read_bilm, read_options, read_sizes
-from .checkpoint import SCALAR_MIX, Source
+from .checkpoint import SCALAR_MIX, NamedArrays, Source
 from .files import find_files, read_json
 
 # Variables that are not weights: counters, and the optimizer's state for each weight.
@@ -24,7 +24,7 @@ CELL_PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
-def read_variables(prefix: Path) -> dict[str, np.ndarray]:
+def read_variables(prefix: Path) -> NamedArrays:
     """All variables of a TensorFlow checkpoint, by name, from the prefix of its files (`model.ckpt-2500`)."""
     with extra_needed("tensorflow", "; or let bilm-tf's bin/dump_weights.py write an HDF5 file, where TensorFlow is"):
         import tensorflow
@@ -33,7 +33,7 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
 
 
-def _read(prefix: Path) -> tuple[dict[str, np.ndarray], list[Path]]:
+def _read(prefix: Path) -> tuple[NamedArrays, list[Path]]:
     """The weights of a checkpoint by their names in AllenNLP's format, and the files that hold them."""
     datasets = {}
     for variable, array in read_variables(prefix).items():

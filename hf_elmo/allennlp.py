@@ -19,14 +19,15 @@ from .configuration_elmo import ElmoConfig
 from .conversion.allennlp import read_weights
 from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
-from .conversion.published import ALLENNLP, PUBLISHED, download
+from .conversion.published import PUBLISHED, download
 from .modeling_elmo import State, normalize, weighted_sum
 from .text_elmo import as_list
 from .tokenization_elmo import ElmoTokenizer
 from .utils.extras import extra_needed
 from .utils.spelling import BEGIN, END, PADDING, Speller
 
-DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
+_ORIGINAL = PUBLISHED["original"]
+DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (_ORIGINAL.hosts[0] + path for path in _ORIGINAL.files)
 EMPTY = (3, 0, 1024)  # the shape that AllenNLP returns for a sentence without words
 _SPELLER = Speller(ElmoTokenizer(), boundary_words=True)
 _BOUNDARIES = torch.from_numpy(_SPELLER.characters([BEGIN, END]))

@@ -21,7 +21,7 @@ PARITY = {
 OTHER_PARITY = "every layer within 1e-5 of a plain NumPy ELMo, over 11 architectures"
 
 
-def published_card(name: str, **fields: str) -> ModelCard:
+def published_card(name: str, /, **fields: Any) -> ModelCard:
     """
     The page about a published family of models: description, training data, known scores, limits and biases.
 

@@ -90,3 +90,9 @@ def test_it_is_saved_with_the_weights(tokenizer: ElmoTokenizer, tmp_path: Path, 
     small_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="settled_start"):
         ElmoModel.from_pretrained(tmp_path, settled_start=True)
+
+
+def test_a_tokenizer_of_another_model_is_refused(model: ElmoModel) -> None:
+    for use in (embed, settle):
+        with pytest.raises(ValueError, match=r"max_word_length, .* of the tokenizer are \(7, "):
+            use(model, ["a cat"], tokenizer=ElmoTokenizer(max_word_length=7))

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import hf_elmo
-from hf_elmo.pretraining.data import WordEncoder
+from hf_elmo.pretraining.data import ensure_language_models
 from hf_elmo.utils.evaluation import batches, evaluation_mode
 
 from .. import data
@@ -57,7 +57,7 @@ def advantages(model: LanguageModel, pairs: Sequence[tuple[str, str]]) -> np.nda
     To the words before the first difference the forward model gives the same probabilities in both sentences, and so
     does the backward model to those after the last: these, a third of all, are left out (see [`hf_elmo.score`])."""
     language_model, tokenizer = model
-    encoder = WordEncoder.of(language_model, tokenizer)
+    _, encoder = ensure_language_models(language_model, tokenizer)
     rows = tokenizer.split_into_words([sentence for pair in pairs for sentence in pair])
     nll = np.zeros((len(rows), 2))
     with evaluation_mode(language_model):

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoints.loading import ensure_loaded
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..pretraining.data import WordEncoder
+from ..pretraining.data import WordEncoder, ensure_language_models
 from ..pretraining.vocabulary import Vocabulary
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
@@ -57,8 +56,7 @@ def score(
     Raises:
         ValueError: the tokenizer has no vocabulary, or the vocabulary of another model.
     """
-    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
-    encoder = WordEncoder.of(model, tokenizer)
+    model, encoder = ensure_language_models(model, tokenizer)
     sentences = encoder.tokenizer.split_into_words(sentences, pretokenized)
     scores: list[SentenceScore | None] = [None] * len(sentences)
     with evaluation_mode(model):
@@ -115,8 +113,7 @@ def substitutes(
     Raises:
         ValueError: as for [`score`]; or the word is not in the sentence.
     """
-    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
-    encoder = WordEncoder.of(model, tokenizer)
+    model, encoder = ensure_language_models(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
     positions = positions_of(words, word)
     with evaluation_mode(model):
@@ -155,8 +152,7 @@ def next_words(
         words of the vocabulary and their log-probabilities (nats), the most probable first. The log-probabilities are
         those that [`score`] gives to a word after this text, or before it.
     """
-    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
-    encoder = WordEncoder.of(model, tokenizer)
+    model, encoder = ensure_language_models(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         forward, backward = _last_layer(model, encoder, words)

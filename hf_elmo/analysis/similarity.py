@@ -1,7 +1,5 @@
 """Relations of word vectors: nearest neighbors in a corpus, similarities by layer, principal components."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

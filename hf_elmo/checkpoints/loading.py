@@ -19,6 +19,8 @@ from ..utils.spelling import require_tokenizer
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
+Dtype = str | torch.dtype | None
+Device = str | torch.device | None
 NAME = "elmo-compact-en"
 FOLDER = Path(__file__).with_name(NAME)
 
@@ -46,8 +48,8 @@ def load_model(
 def load_model(
     name: str | os.PathLike | None = None,
     language_model: bool = False,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = "cpu",
+    dtype: Dtype = None,
+    device: Device = "cpu",
 ) -> tuple[Any, ElmoTokenizer]:
     """An `ElmoModel`, or an `ElmoForPreTraining`, and its tokenizer.
 
@@ -68,10 +70,7 @@ def load_model(
 
 
 def load_weights(
-    name: str | os.PathLike | None,
-    model_class: Any = ElmoModel,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    name: str | os.PathLike | None, model_class: Any = ElmoModel, dtype: Dtype = None, device: Device = None
 ) -> Any:
     """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU if there is one.
     Of a folder, transformers shows no progress bar, which would last for a moment."""
@@ -89,7 +88,7 @@ def load_weights(
             logging.enable_progress_bar()
 
 
-def find_device(device: str | torch.device | None) -> torch.device:
+def find_device(device: Device) -> torch.device:
     """The device, by default a GPU if there is one. Raises ValueError if it is not on this machine."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -116,32 +115,33 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
 
 
 def ensure_loaded(
-    model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
-) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
-    """The model, loaded in float32 unless it is loaded already, and `tokenizer`, or else the model's own tokenizer."""
+    model: Any,
+    tokenizer: ElmoTokenizer | None,
+    model_class: Any = ElmoModel,
+    dtype: Dtype = "float32",
+    device: Device = None,
+) -> tuple[Any, ElmoTokenizer]:
+    """The model, loaded by [`load_weights`] unless it is loaded already, and `tokenizer`, or else the model's own
+    tokenizer. ValueError if the tokenizer makes other character ids than the model reads."""
     if model is None or isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, ElmoForPreTraining if language_model else ElmoModel, "float32")
-    return model, tokenizer_of(model) if tokenizer is None else tokenizer
+        model = load_weights(model, model_class, dtype, device)
+    elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
+        model = model.get_base_model()
+    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
+    require_tokenizer(model.config, tokenizer)
+    return model, tokenizer
 
 
 def load_head(
-    model: ElmoTaskModel | str | os.PathLike,
-    tokenizer: ElmoTokenizer | None,
-    device: str | torch.device | None,
-    head: type = ElmoTaskModel,
+    model: Any, tokenizer: ElmoTokenizer | None, device: Device, head: type = ElmoTaskModel
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
     """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
     ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
     has other characters, or another number of words."""
-    if isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, None, device=device)
-    elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
-        model = model.get_base_model()
+    model, tokenizer = ensure_loaded(model, tokenizer, None, None, device)
     if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
         wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
         raise ValueError(f"{model.name_or_path or 'model'} is an {type(model).__name__}, but must be {wanted}")
-    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
-    require_tokenizer(model.config, tokenizer)
     words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size
     if vectors is not None and len(words) + FIRST_VECTOR_ID != vectors:
         wanted = f"the model vectors of {vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from .options import Dtype, Model, WordSplitting, argument, command, flag, option
+from .options import argument, command, flag, option
+from .parameters import Dtype, Model, WordSplitting
 
 
 def _list_models(wanted: bool) -> None:

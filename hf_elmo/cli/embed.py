@@ -11,27 +11,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import (
-    Dtype,
-    Encoding,
-    InputFormat,
-    Json,
-    LanguageModel,
-    Model,
-    Pretokenized,
-    TextColumn,
-    argument,
-    column,
-    command,
-    flag,
-    number_or_name,
-    option,
-    show,
-)
+from .options import argument, column, command, flag, number_or_name, option, show
+from .parameters import Dtype, Encoding, InputFormat, Json, LanguageModel, Model, Overwrite, Pretokenized, TextColumn
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 Input = Annotated[str, argument("INPUT", "file to read; also a folder, a pattern, an address, or -")]
-Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
 
 
@@ -220,10 +204,11 @@ def explore(
     """Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the nearest uses of a
     word in a corpus, substitutes if the checkpoint has its softmax, and the words of a few sentences as points in the
     plane."""
+    from hf_elmo.explore import Explorer
     from hf_elmo.explore.page import explore as serve
 
     options = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
-    serve(model, corpus, pretokenized, host, port, browser, **options)
+    serve(Explorer(model, corpus, pretokenized, **options), host, port, browser)
 
 
 @command("print what a bug report needs", "env", "env --model my-elmo --dtype bfloat16")

@@ -1,9 +1,9 @@
-"""The typer application, and the options that several modules of commands share."""
+"""The typer application, and what makes its commands and their parameters."""
 
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import typer
 
@@ -48,25 +48,3 @@ def column(help: str) -> Any:
 
 def show(value: Any, text: str, as_json: bool) -> None:
     print(json.dumps(value, ensure_ascii=False, default=asdict) if as_json else text)
-
-
-InputFormat = Annotated[
-    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta", "conll"] | None,
-    typer.Option(help="format of the input [the ending of its name]"),
-]
-TextColumn = Annotated[
-    str | None,
-    column("column or key of the text; a number is the index of a column, in CoNLL or in a CSV without header"),
-]
-Encoding = Annotated[str, typer.Option(help="encoding of the input")]
-Dtype = Literal["float32", "bfloat16", "float16"]
-WordSplitting = Literal["lm1b", "whitespace", "characters"]
-Pretokenized = Annotated[
-    bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
-]
-Json = Annotated[bool, flag("--json", "print what the function of Python returns, as JSON")]
-# Named: typer 0.27 would name an option like its metavar, --MODEL.
-Model = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]", "--model")]
-LanguageModel = Annotated[
-    str | None, option("MODEL", "folder or Hub name of an ELMo with its softmax [the one that ships]", "--model")
-]

@@ -7,20 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import (
-    Encoding,
-    InputFormat,
-    Json,
-    LanguageModel,
-    Pretokenized,
-    TextColumn,
-    WordSplitting,
-    argument,
-    command,
-    flag,
-    option,
-    show,
-)
+from .options import argument, command, flag, option, show
+from .parameters import Encoding, InputFormat, Json, LanguageModel, Overwrite, Pretokenized, TextColumn, WordSplitting
 
 Inputs = Annotated[list[str], argument("INPUT", "files to read; also folders, patterns, addresses, or -")]
 
@@ -45,7 +33,7 @@ def vocab(
     output: Annotated[str, argument("OUTPUT", "file to write")],
     size: Annotated[int | None, option("N", "words to keep, including the three special ones [all]", min=4)] = None,
     min_count: Annotated[int, option("N", "leave out words with fewer occurrences")] = 1,
-    overwrite: Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")] = False,
+    overwrite: Overwrite = False,
     pretokenized: Pretokenized = False,
     word_splitting: Annotated[WordSplitting, typer.Option(help="how the tokenizer splits text")] = "lm1b",
     input_format: InputFormat = None,

@@ -1,9 +1,8 @@
 """Embed a corpus (sentences in memory, or a file of sentences) into word vectors, in memory or in a file."""
 
-from __future__ import annotations
-
 import copy
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ import numpy as np
 import pyarrow
 import torch
 
-from ..checkpoints.loading import load_weights, tokenizer_of
+from ..checkpoints.loading import Device, Dtype, ensure_loaded
 from ..modeling_elmo import ElmoModel
 from ..reading.files import local_path, require_free
 from ..reading.rows import NamedRow, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.jobs import Job, progress_bar, require_positive, run
-from ..utils.spelling import require_tokenizer
 from .engine import CorpusEncoder, EmbeddedRows
 from .store import HDF5, INDEXED_ROWS, require_writable, write_vectors
 
@@ -50,9 +48,9 @@ def embed(
     tokenizer: ElmoTokenizer | None = None,
     layers: str | int = "mix",
     pooling: str = "none",
-    dtype: str | torch.dtype | None = None,
+    dtype: Dtype = None,
     output_dtype: str = "float32",
-    device: str | torch.device | None = None,
+    device: Device = None,
     batch_tokens: int | None = None,
     shard_tokens: int | None = None,
     input_format: str | None = None,
@@ -142,12 +140,9 @@ def embed(
         texts = list(rows)
         with progress_bar(len(texts), progress, "embedding") as bar:
             return encoder.embed(texts, advance=bar.update).result()
-    total = 0
-    names = []
-    for row in rows:  # a malformed row raises here, before the work
-        total += 1
-        if isinstance(row, NamedRow):
-            names.append(row.name)
+    names = Counter(getattr(row, "name", None) for row in rows)  # a malformed row raises here, before the work
+    total = names.total()
+    del names[None]
     require_writable(output, encoder.layout, names, total)
     job = _Embedding(encoder, output)
     with progress_bar(total, progress, "embedding") as bar:
@@ -188,17 +183,12 @@ class _Embedding(Job):
 
 
 def prepare(
-    model: Any, tokenizer: ElmoTokenizer | None, dtype: str | torch.dtype | None, device: str | torch.device | None
+    model: Any, tokenizer: ElmoTokenizer | None, dtype: Dtype, device: Device
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model, copied if `dtype` is another one or a `device` is given, and the tokenizer."""
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    if model is None or isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, dtype=dtype, device=device)
-    else:
-        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of a PeftModel: adapters stay
-        model = getattr(model, "base_model", model)
-        if dtype not in (None, model.dtype) or device is not None:
-            model = copy.deepcopy(model).to(device=device, dtype=dtype)
-    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
-    require_tokenizer(model.config, tokenizer)
-    return model, tokenizer
+    loaded, tokenizer = ensure_loaded(model, tokenizer, dtype=dtype, device=device)
+    loaded = getattr(loaded, "base_model", loaded)
+    if isinstance(model, torch.nn.Module) and (dtype not in (None, loaded.dtype) or device is not None):
+        loaded = copy.deepcopy(loaded).to(device=device, dtype=dtype)
+    return loaded, tokenizer

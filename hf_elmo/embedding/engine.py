@@ -1,7 +1,5 @@
 """The encoder of a corpus, which runs rows through the model in batches of limited size, and the rows' vectors."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -9,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -59,11 +58,11 @@ class RowLayout:
         return [row.reshape(shape) for row, shape in zip(np.split(values, ends), shapes, strict=False)]
 
 
-def make_array(shape: tuple[int, ...], dtype: str, folder: str | os.PathLike | None = None) -> np.ndarray:
+def make_array(shape: tuple[int, ...], dtype: str, folder: Path | None = None) -> np.ndarray:
     """Zeros in memory, or in a temporary file in `folder` that is mapped into memory; OSError if the disk is full."""
     if folder is None or math.prod(shape) == 0:
         return np.zeros(shape, dtype)
-    with tempfile.TemporaryFile(dir=os.fspath(folder)) as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         if hasattr(os, "posix_fallocate"):  # without it, a full disk would kill the process later, by SIGBUS
             os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
         return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
@@ -74,9 +73,7 @@ class EmbeddedRows:
     the pooled vectors of blank rows are zero. With `folder`, the vectors are in a temporary file there, mapped into
     memory."""
 
-    def __init__(
-        self, layout: RowLayout, words: list[list[str]], first: int = 0, folder: str | os.PathLike | None = None
-    ) -> None:
+    def __init__(self, layout: RowLayout, words: list[list[str]], first: int = 0, folder: Path | None = None) -> None:
         self.layout, self.words, self.first = layout, words, first
         size = sum(math.prod(layout.shape(len(row))) for row in words)
         self.values = make_array((size,), layout.dtype, folder)

@@ -1,7 +1,5 @@
 """Files of vectors: the formats that `embed` writes, and reading them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -38,11 +36,11 @@ HEADER_BYTES = 100_000_000  # the most that safetensors reads of the names, shap
 TEXT_NUMBERS = 1 << 22  # numbers that are text in memory together: an array of text has at most 2 GB
 
 
-def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int) -> None:
-    """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
+def require_writable(output: Path, layout: RowLayout, names: Counter[str], rows: int) -> None:
+    """Raises ValueError, before the work, if the result could not be written or read; `names` are those of the rows."""
     if not output.name.lower().endswith(FORMATS):
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
-    for name, rows_of_name in Counter(names).most_common(1):
+    for name, rows_of_name in names.most_common(1):
         if rows_of_name > 1:
             raise ValueError(f"{rows_of_name} sequences are named {name!r}, but each needs its own name: rename them")
     if output.suffix.lower() in HDF5:

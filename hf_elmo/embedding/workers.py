@@ -1,7 +1,5 @@
 """Embedding in worker processes of others: one callable for Datasets, Ray Data and Spark."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -13,7 +11,7 @@ import numpy as np
 import pyarrow
 import torch
 
-from ..checkpoints.loading import locate
+from ..checkpoints.loading import Device, Dtype, locate
 from ..configuration_elmo import ElmoConfig
 from ..reading.rows import Row, Rows, pick_column
 from ..utils.jobs import require_positive
@@ -59,9 +57,9 @@ class Embedder:
         *,
         layers: str | int = "mix",
         pooling: str = "none",
-        dtype: str | torch.dtype | None = None,
+        dtype: Dtype = None,
         output_dtype: str = "float32",
-        device: str | torch.device | None = None,
+        device: Device = None,
         batch_tokens: int | None = None,
         text_column: str | None = None,
         pretokenized: bool = False,

@@ -1,57 +1,26 @@
 """The views of a model on the page: each takes the text that was typed, and returns a picture or a table as HTML."""
 
-from __future__ import annotations
-
 import io
 import math
 import os
 import warnings
 from collections.abc import Callable
 from functools import partial
-from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
 
 from ..analysis.plots import plot_similarities, plot_word_plane
-from ..analysis.scoring import Candidates, substitutes
-from ..analysis.similarity import layer_similarities, nearest_neighbors, word_plane
+from ..analysis.scoring import substitutes
+from ..analysis.similarity import LayerSimilarities, WordPlane, layer_similarities, nearest_neighbors, word_plane
 from ..checkpoints.loading import NAME, load_model, locate
 from ..configuration_elmo import ElmoConfig
 from ..utils.extras import extra_needed
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..analysis.similarity import LayerSimilarities, Neighbor, WordPlane
-
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
-SETTINGS = {
-    "text.parse_math": False,  # a dollar in a word is a dollar
-    "svg.fonttype": "none",  # text stays text: any script, in the fonts of the reader
-    "svg.hashsalt": "hf-elmo",  # the same picture gives the same file
-    "font.family": "sans-serif",
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-}
-# The colors are those of the page, whose background may be dark.
-STYLE = """<style>
-.elmo {color: var(--body-text-color, #222222); padding: 0.5rem 1rem; overflow-x: auto}
-.elmo svg {display: block; margin: 0 auto; max-width: 100%; height: auto}
-.elmo .narrow {display: none}
-.elmo table {border-collapse: collapse; width: 100%}
-.elmo caption, .elmo h4 {text-align: left; font-weight: bold; color: inherit; padding: 0.8rem 0 0.2rem; margin: 0}
-.elmo table td {padding: 0.2rem 0.4rem; border: 0; border-top: 1px solid #88888855; color: inherit}
-.elmo table td.word {font-weight: bold; white-space: nowrap}
-.elmo table td.before {text-align: right}
-.elmo .columns {display: flex; flex-wrap: wrap; gap: 0.5rem 2rem}
-.elmo .columns > div {flex: 1 1 8.5rem; max-width: 17rem}
-@media (max-width: 600px) {
-  .fillable.app {padding: 0.75rem !important}
-  .elmo {padding: 0.5rem 0}
-  .elmo .narrow {display: block}
-  .elmo .wide {display: none}
-  .elmo .uses tr {display: block; border-top: 1px solid #88888855; padding: 0.3rem 0}
-  .elmo .uses td {display: inline; border: 0; padding: 0 0.15rem}
-}
-</style>"""
+STYLE = f"<style>{Path(__file__).with_name('views.css').read_text(encoding='utf-8')}</style>"
+TABLES = Template(Path(__file__).with_name("views.html").read_text(encoding="utf-8"), autoescape=True).module
 
 
 class Explorer:
@@ -90,15 +59,14 @@ class Explorer:
         """A table of the nearest uses of a word in the corpus (the file, or `corpus`, one sentence per line)."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
         how = {"top": int(top), **self.reading, **self.options}
-        neighbors = nearest_neighbors(self.model, sentence, word, source, **how)
-        return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
+        return card(TABLES.neighbors(nearest_neighbors(self.model, sentence, word, source, **how)))
 
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
         """Three tables of the words that the language models expect in place of a word."""
         place, *_ = substitutes(self.model, sentence, word, top=int(top), **self.reading)
-        names = "both directions", "forward (the words before)", "backward (the words after)"
-        tables = map(_candidates, names, (place.candidates, place.forward, place.backward))
-        return card(f'<div class="columns">{"".join(tables)}</div>')
+        columns = {"both directions": place.candidates, "forward (the words before)": place.forward}
+        columns["backward (the words after)"] = place.backward
+        return card(TABLES.substitutes(columns, math.exp))
 
     def plane(self, sentences: str, word: str = "", layer: int | None = None) -> str:
         """A picture of the word vectors of sentences (one per line) in the plane; for a word, also its similarities."""
@@ -115,35 +83,14 @@ def card(content: str) -> str:
     return f'{STYLE}<div class="elmo">{content}</div>'
 
 
-def _neighbors_of_layer(layer: int, places: list[Neighbor]) -> str:
-    """For layer 0 the words in one line; for a layer above, a table of occurrences with the word in the middle."""
-    if layer == 0:
-        words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
-        return f"<h4>layer 0 (characters): the words nearest in spelling</h4><p>{words}</p>"
-    rows = ""
-    for one in places:
-        before, after = map(escape, one.context())
-        rows += f'<tr><td>{one.similarity:.2f}</td><td class="before" dir="auto">{before}</td><td class="word">'
-        rows += f'{escape(one.word)}</td><td dir="auto">{after}</td><td>line {one.row + 1}</td></tr>'
-    rows = rows or "<tr><td>The corpus has no other sentence with this word.</td></tr>"
-    return f'<table class="uses"><caption>layer {layer} (LSTM): the nearest uses of the word</caption>{rows}</table>'
-
-
-def _candidates(name: str, candidates: Candidates) -> str:
-    rows = (
-        f'<tr><td class="word">{escape(word)}</td><td>{math.exp(value):.3f}</td></tr>' for word, value in candidates
-    )
-    return f"<div><table><caption>{name}</caption>{''.join(rows)}</table></div>"
-
-
-def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:
+def picture(plot: Callable[..., Any], result: LayerSimilarities | WordPlane, **options: Any) -> str:
     """What `plot` draws, as two SVGs: a large one, and a small one whose text can be read on a narrow screen."""
     with extra_needed("plot"):
-        import matplotlib
+        from matplotlib import style
         from matplotlib.figure import Figure
 
     pictures = []
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+    with style.context(Path(__file__).with_name("views.mplstyle")), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have the glyph
         for name, size in (("wide", (8.5, 6)), ("narrow", (3.4, 4.6))):
             file, figure = io.StringIO(), Figure(figsize=size, layout="constrained")

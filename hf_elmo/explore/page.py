@@ -1,9 +1,11 @@
 """The page, made with Gradio. It loads nothing from other hosts: no fonts, no scripts, no analytics."""
 
 import os
+import tomllib
 from collections.abc import Callable
 from functools import partial, wraps
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from ..utils.extras import extra_needed
@@ -15,19 +17,8 @@ with extra_needed("explore"):
 LONGEST = {1: 2_000, 4: 5_000, 6: 20_000}  # characters that a field of so many lines takes
 PRIVATE = {"api_visibility": "private"}
 ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal", **PRIVATE}
-EXAMPLES = {
-    "bank, two senses": ("We sat on the bank of the river.", "bank", "The bank lent him a thousand pounds.", "bank"),
-    "bank, one sense": ("He fished from the bank.", "bank", "Trees grew along the bank of the stream.", "bank"),
-    "right": ("He raised his right hand.", "right", "I think that you are right.", "right"),
-    "match": ("The match went out in the wind.", "match", "They won the match by two goals.", "match"),
-}
-CORPUS = """The children sat on the bank and watched the stream.
-They climbed up the steep bank of the river.
-The river rose over its bank in the night.
-The bank failed and they lost their money.
-The bank refused to lend him money.
-The central bank raised interest rates.
-"""
+TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+CORPUS, EXAMPLES = TEXTS["corpus"], TEXTS["examples"]
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:
@@ -115,22 +106,12 @@ def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: a theme with system fonts, because Gradio's default fonts are loaded from another host."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    css = ".words .wrap {max-height: 13rem; overflow-y: auto} footer .show-api-divider {display: none}"
-    css += "@media (max-width: 600px) {.tab-container button {padding: 0 5px}}"
-    return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
+    return {"theme": theme, "css_paths": Path(__file__).with_suffix(".css"), "footer_links": ["gradio", "settings"]}
 
 
-def explore(
-    name: str | os.PathLike | None = None,
-    corpus: str | os.PathLike | None = None,
-    pretokenized: bool = False,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    browser: bool = False,
-    **options: Any,
-) -> None:
-    """Serves the page until Ctrl-C; the arguments are those of `hf-elmo explore`."""
-    page = make_page(Explorer(name, corpus, pretokenized, **options))
+def explore(explorer: Explorer, host: str, port: int | None, browser: bool) -> None:
+    """Serves the page of an [`Explorer`] until Ctrl-C; the other arguments are those of `hf-elmo explore`."""
+    page = make_page(explorer)
     settings = {"server_name": host, "server_port": port, "inbrowser": browser, "share": False, "ssr_mode": False}
     _, url, _ = page.launch(**settings, quiet=True, prevent_thread_lock=True, **launch_settings())
     print(f"{url}: Ctrl-C ends it", flush=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
+from ..checkpoints.loading import ensure_loaded
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..reading.rows import Words
 from ..tokenization_elmo import ElmoTokenizer
@@ -25,6 +26,7 @@ from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
 from .texts import TEXTS_AT_ONCE, Text, Texts
 from .vocabulary import Vocabulary
 
+Batch = dict[str, Tensor]  # the arguments of a language model
 Part = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
 Streams = Sequence[list[Token]]  # inputs and targets of the forward LM, then those of the backward LM
 
@@ -59,7 +61,7 @@ class _Batches(IterableDataset):
     ahead = 0  # batches that are made before they are taken, while a GPU computes
     _capacity: int  # the size of a batch of this process: time steps or rows
     _size: Callable[[Text], int]  # the size of a text, in the same unit
-    _next_batch: Callable[[], dict[str, Tensor]]
+    _next_batch: Callable[[], Batch]
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class _Batches(IterableDataset):
                 raise ValueError(f"the text does not fill one batch of batch_size {self.batch_size} {where}.")
         return self._length
 
-    def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
+    def __iter__(self) -> Iterator[Batch | None]:
         length = None if self.endless and self._length is None else len(self)
         # A position of an endless run counts its batches from the run's beginning.
         self._step = self._resumed_at if length is None else self._resumed_at % length
@@ -212,7 +214,7 @@ class PackedWindows(_Batches):
             self._waiting = [words for words in next(self._texts) if words]
         return self._waiting.pop(0)
 
-    def _next_batch(self) -> dict[str, Tensor]:
+    def _next_batch(self) -> Batch:
         batch = []
         for row, (words, position) in enumerate(self._rows):
             streams: Streams = ([], [], [], [])
@@ -267,7 +269,7 @@ class PaddedTexts(_Batches):
         self._pool = [batches[index] for index in rng.permutation(len(batches))]
         self._pools += 1
 
-    def _next_batch(self) -> dict[str, Tensor]:
+    def _next_batch(self) -> Batch:
         if not self._pool:
             self._fill_pool()
         rows = self._pool.pop()
@@ -284,13 +286,6 @@ class WordEncoder:
         boundaries = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
         self._labels = {**self.vocabulary._ids, **boundaries, PADDING: -100}
 
-    @classmethod
-    def of(cls, model: ElmoForPreTraining, tokenizer: ElmoTokenizer) -> "WordEncoder":
-        """The encoder for a model; ValueError if the tokenizer has no vocabulary, or that of another model."""
-        encoder = cls(tokenizer)
-        encoder.vocabulary.require_rows(model.config.vocab_size)
-        return encoder
-
     def characters(self, rows: Sequence[Sequence[Token]]) -> Tensor:
         """The character ids of rows of tokens, padded to the longest row: `[rows, words, characters]`."""
         return torch.from_numpy(self.speller.characters(_padded(rows))).unflatten(0, (len(rows), -1))
@@ -300,7 +295,7 @@ class WordEncoder:
         labels = map(self._labels.get, _padded(rows), repeat(self.vocabulary.unk_id))
         return torch.from_numpy(np.fromiter(labels, np.int64)).view(len(rows), -1)
 
-    def sentences(self, sentences: Sequence[Words], device: torch.device) -> dict[str, Tensor]:
+    def sentences(self, sentences: Sequence[Words], device: torch.device) -> Batch:
         """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
         rows = [[BEGIN, *words, END] for words in sentences]
         word_ids = self.labels(rows)
@@ -308,7 +303,7 @@ class WordEncoder:
         batch = {"input_ids": self.characters(rows), "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
         return {key: tensor.to(device) for key, tensor in batch.items()}
 
-    def batch(self, rows: Iterable[Streams], masked: bool = True) -> dict[str, Tensor]:
+    def batch(self, rows: Iterable[Streams], masked: bool = True) -> Batch:
         """The model's arguments from the streams of each row, if `masked` with an `attention_mask`."""
         inputs, targets, backward_inputs, backward_targets = zip(*rows, strict=True)
         characters = self.characters(inputs + backward_inputs).chunk(2)
@@ -317,14 +312,21 @@ class WordEncoder:
         return {**batch, "attention_mask": (labels[..., 0] != -100).long()} if masked else batch
 
 
+def ensure_language_models(model: Any, tokenizer: ElmoTokenizer | None) -> tuple[ElmoForPreTraining, WordEncoder]:
+    """The language models, as [`ensure_loaded`] loads them, and the encoder of their words. ValueError if the tokenizer
+    has no vocabulary, or that of another model."""
+    model, tokenizer = ensure_loaded(model, tokenizer, ElmoForPreTraining)
+    encoder = WordEncoder(tokenizer)
+    encoder.vocabulary.require_rows(model.config.vocab_size)
+    return model, encoder
+
+
 def _padded(rows: Sequence[Sequence[Token]]) -> list[Token]:
     width = max(map(len, rows))
     return list(chain.from_iterable([*row, *[PADDING] * (width - len(row))] for row in rows))
 
 
-def carried_windows(
-    encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int
-) -> Iterator[dict[str, Tensor]]:
+def carried_windows(encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int) -> Iterator[Batch]:
     """The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others.
     Each sentence is read once and to its end; the row that ends first takes the next sentence, whatever `window` is.
 

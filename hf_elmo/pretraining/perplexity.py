@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from transformers.utils.logging import tqdm
 
-from ..checkpoints.loading import ensure_loaded
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.rows import Words
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
 from ..utils.jobs import require_positive
-from .data import WordEncoder, carried_windows
+from .data import WordEncoder, carried_windows, ensure_language_models
 from .texts import Texts
 from .vocabulary import Vocabulary
 
@@ -101,8 +100,7 @@ def perplexity(
         ValueError: the tokenizer has no vocabulary or that of another model, or there is no text.
     """
     require_positive(words_per_batch=words_per_batch, batch_size=batch_size)
-    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
-    encoder = WordEncoder.of(model, tokenizer)
+    model, encoder = ensure_language_models(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
     reading = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
     source = inputs if isinstance(inputs, Texts) else Texts(inputs, splitter, **reading)

@@ -1,6 +1,7 @@
 """One call from text files to trained language models: a new biLM, or an old one adapted to a domain's text."""
 
 import shutil
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -30,33 +31,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 COVERED_SENTENCES = 1000  # the first sentences, with which a vocabulary is compared
 MAX_UNKNOWN = 0.3  # above this fraction of unknown words, there is a warning
 
-# The recipes by name: what each sets beside the defaults of `ElmoPreTrainingArguments`, which are those for a new biLM.
-RECIPES: dict[str, dict[str, Any]] = {
-    "new": {},
-    # To adapt a trained biLM to a domain: a small learning rate and small batches (10,000 words make 16 batches). There
-    # are at least four evaluations an epoch, early stopping after eight evaluations without improvement, and the best
-    # of the evaluated models is kept.
-    "adapt": {
-        "per_device_train_batch_size": 32,
-        "learning_rate": 5e-4,
-        "lr_scheduler_type": "linear",
-        "warmup_steps": 0,
-        "num_train_epochs": 5,
-        "save_total_limit": 2,
-        "metric_for_best_model": "loss",
-    },
-    # Of the published models (bilm-tf, bin/train_elmo.py); the softmax's bias begins with zeros, too.
-    "bilm-tf": {
-        "per_device_train_batch_size": 128,
-        "optim": "adagrad",
-        "learning_rate": 0.2,
-        "lr_scheduler_type": "constant",
-        "warmup_steps": 0,
-        "max_grad_norm": 10.0,
-        "loss_scale": 20.0,
-        "reset_state": False,
-    },
-}
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
 NUM_SAMPLED = 2048  # negatives of the softmax of a new model; bilm-tf has 8192, the default of ElmoConfig
 EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS, PATIENCE = 4, 1000, 8
 

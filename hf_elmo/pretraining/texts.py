@@ -1,7 +1,5 @@
 """The texts that language models train on: the rows of any input, whole or in parts."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

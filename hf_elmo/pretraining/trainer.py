@@ -51,7 +51,7 @@ DECISIVE_ARGUMENTS = (
 @dataclass
 class ElmoPreTrainingArguments(TrainingArguments):
     """transformers' arguments with the defaults for a new biLM: AdamW at 0.003, with a warm-up over the first 4 % of
-    the steps and a linear decay to zero over the last 60 %. `RECIPES` of `hf_elmo.pretraining.recipe` has the others.
+    the steps and a linear decay to zero over the last 60 %. `hf_elmo/pretraining/recipes.toml` has the others.
 
     Args:
         loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over

@@ -1,7 +1,5 @@
 """The columns of CoNLL: a line for each word, a blank line after each sentence."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

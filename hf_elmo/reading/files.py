@@ -4,8 +4,6 @@ fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library t
 Names that end in `.gz`, `.bz2`, `.xz` or `.zst` are compressed files. Only one block of a file is in memory at a time.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

@@ -1,15 +1,15 @@
 """Classifiers of texts and of pairs of texts: metrics, and the records of predictions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformers import BatchEncoding, EvalPrediction
 
 from ..utils.extras import extra_needed
-from .task import Record, Task
+from .task import Metrics, Record, Task
 
 
-def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
+def classification_metrics() -> Metrics:
     """`compute_metrics` of Trainer for classifiers: accuracy and macro F1.
 
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is

@@ -1,12 +1,11 @@
 """Coreference: documents as rows, batches, clusters of texts, and scores: MUC, B-cubed, CEAF and GAP."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, EvalPrediction
 
-from ..checkpoints.loading import load_head
+from ..checkpoints.loading import Device, load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..reading.conll import read_columns
@@ -22,7 +21,7 @@ from ..text_elmo import as_list, drop_surrogates
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from .stored_layers import LayersCollator, place
-from .task import Piece, Record, Task, precision_recall_f1, ratio
+from .task import Metrics, Piece, Record, Task, precision_recall_f1, ratio
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -48,7 +47,7 @@ class Resolved:
     characters: list[list[Span]] | None
 
 
-def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> Dataset:
+def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> "Dataset":
     """The documents of a file in the columns of CoNLL-2012 or of LitBank; the ending of its name gives the compression.
 
     Returns:
@@ -160,7 +159,7 @@ def _of_mentions(rows: Iterable[Sequence]) -> list[list[Span]]:
     return list(clusters.values())
 
 
-def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], dict[str, float]]:
+def coreference_metrics(singletons: bool = False) -> Metrics:
     """`compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
     fraction of the mentions in `labels` that are among the model's `spans`; the model finds no others. Choose the best
     checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss does not count wrong clusters.
@@ -195,9 +194,7 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
     swapped = [(response, key) for key, response in given]
     scores: dict[str, float] = {}
     for name, count in {"muc": _muc, "b_cubed": _b_cubed, "ceaf": _ceaf}.items():
-        recall, precision = (
-            ratio(*np.sum([(0, 0), *(count(*clusters) for clusters in pairs)], axis=0)) for pairs in (given, swapped)
-        )
+        recall, precision = (ratio(*np.sum([(0, 0), *starmap(count, pairs)], axis=0)) for pairs in (given, swapped))
         scores |= precision_recall_f1(precision, recall, f"{name}_")
     return scores | {"conll_f1": (scores["muc_f1"] + scores["b_cubed_f1"] + scores["ceaf_f1"]) / 3}
 
@@ -268,7 +265,7 @@ def resolve(
     tokenizer: ElmoTokenizer | None = None,
     speakers: Sequence[Sequence[str | None]] | None = None,
     genres: Sequence[int] | None = None,
-    device: str | torch.device | None = None,
+    device: Device = None,
 ) -> list[Resolved]:
     """The clusters of mentions in documents, none in a document without words. The model reads a document at a time.
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow
-import torch
 
-from ..checkpoints.loading import load_head
+from ..checkpoints.loading import Device, load_head
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import local_path, require_free
 from ..reading.rows import Pair, Row, Rows
@@ -45,7 +44,7 @@ def predict(
     output: str | os.PathLike | None = None,
     *,
     tokenizer: ElmoTokenizer | None = None,
-    device: str | torch.device | None = None,
+    device: Device = None,
     batch_tokens: int = 4096,
     input_format: str | None = None,
     text_column: str | int | None = None,

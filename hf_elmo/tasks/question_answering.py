@@ -2,20 +2,19 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from transformers import BatchEncoding, EvalPrediction
 
-from ..checkpoints.loading import load_head
+from ..checkpoints.loading import Device, load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..text_elmo import as_list, drop_surrogates
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
-from .task import Piece, Record, Task
+from .task import Metrics, Piece, Record, Task
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
@@ -127,7 +126,7 @@ def squad_metrics(
     allow_no_answer: bool = False,
     max_answer_words: int = MAX_ANSWER_WORDS,
     pretokenized: bool = False,
-) -> Callable[[EvalPrediction], dict[str, float]]:
+) -> Metrics:
     """`compute_metrics` of Trainer for answers: exact match and F1 (Rajpurkar et al. 2016), by torchmetrics. The best
     span over all pieces of a passage is compared with all answers to the question. Trainer passes on the column `piece`
     if its arguments have `label_names=["start_positions", "end_positions", "piece"]`.
@@ -199,7 +198,7 @@ def answer(
     passage: str | Sequence[str],
     *,
     tokenizer: ElmoTokenizer | None = None,
-    device: str | torch.device | None = None,
+    device: Device = None,
     batch_tokens: int = 4096,
     max_length: int = MAX_LENGTH,
     stride: int = STRIDE,

@@ -1,7 +1,5 @@
 """Stored layers: the layers of a frozen biLM, computed once for a data set, and batches of them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -31,11 +29,11 @@ STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"
 
 def store_layers(
     model: ElmoTaskModel,
-    dataset: Dataset | DatasetDict,
+    dataset: "Dataset | DatasetDict",
     dtype: str = "float16",
     folder: str | os.PathLike | None = None,
     batch_tokens: int = 4096,
-) -> Dataset | DatasetDict:
+) -> "Dataset | DatasetDict":
     """Compute the layers of a model's frozen biLM once for a data set.
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to

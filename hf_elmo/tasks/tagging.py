@@ -1,11 +1,9 @@
 """Taggers: files, batches, and metrics over spans and over semantic roles."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from ..pipeline_elmo import continues_span
 from ..reading.conll import read_sentences
 from ..utils.extras import extra_needed
 from .stored_layers import LayersMixin
-from .task import Piece, Record, Task, precision_recall_f1, ratio
+from .task import Metrics, Piece, Record, Task, precision_recall_f1, ratio
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,7 +26,7 @@ VERB = "V"  # the role of the predicate, which is given and not scored
 Span = tuple[int, int]  # the first word, and the word after the last one
 
 
-def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> Dataset:
+def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> "Dataset":
     """The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
     Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; a first line with
@@ -62,9 +60,7 @@ class TaggingCollator(LayersMixin, DataCollatorForTokenClassification):
     row needs `labels`, one for each position, as `tokenizer.align_labels` gives them."""
 
 
-def span_metrics(
-    id2label: Mapping[int, str], scheme: str | None = None
-) -> Callable[[EvalPrediction], dict[str, float]]:
+def span_metrics(id2label: Mapping[int, str], scheme: str | None = None) -> Metrics:
     """`compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
     It evaluates the CRF's tags, or without a CRF the best label of each word, or the labels that Trainer's
@@ -132,7 +128,7 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     return [(role, tuple(spans)) for role, spans in arguments]
 
 
-def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict[str, float]]:
+def role_metrics(id2label: Mapping[int, str]) -> Metrics:
     """`compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
 
     An argument is correct if its role and all its spans are correct; the verb is not scored. The figures equal

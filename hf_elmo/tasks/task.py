@@ -5,13 +5,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import BatchEncoding
+from transformers import BatchEncoding, EvalPrediction
 
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
 
 Record = dict[str, Any]
+Metrics = Callable[[EvalPrediction], dict[str, float]]  # `compute_metrics` of Trainer
 
 
 class Piece(NamedTuple):

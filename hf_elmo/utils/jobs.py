@@ -6,8 +6,6 @@ whole. So is the result, but beside its place, because the folder may be a link 
 everything else that the shards depend on; a run with another manifest is refused.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -48,23 +46,15 @@ class Job:
     """What [`run`] does with a model on its device. `settings` are what the shards depend on besides the model, the
     tokenizer and the rows, JSON-serializable. With several workers, each has a copy of the job, which pickle makes."""
 
+    cut: Callable[[Iterable[Any]], Iterator[list[Any]]]  # the rows of one shard after another, as [`cut`] cuts them
+    compute: Callable[[list[Any], int, Path], pyarrow.Table]  # a shard: its rows, the first one's number, a folder
+    write: Callable[[Path, Iterator[pyarrow.Table], int], None]  # the result: a file, the shards, the number of rows
+
     def __init__(self, model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, **settings: Any) -> None:
         self.model = model
         self.about = {"hf_elmo": VERSION, "model": model_fingerprint(model)}
         self.about["tokenizer"] = tokenizer_fingerprint(tokenizer)
         self.settings = {**self.about, "torch": torch.__version__, "device": model.device.type, **settings}
-
-    def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
-        """The rows of one shard after another, such as [`cut`] cuts them."""
-        raise NotImplementedError
-
-    def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
-        """A shard: the results of rows, of which the first has the number `first`; `folder` is for temporary files."""
-        raise NotImplementedError
-
-    def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
-        """Writes the result, with the number of its rows, into a file."""
-        raise NotImplementedError
 
 
 def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
@@ -80,9 +70,7 @@ def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[lis
         yield part
 
 
-def run(
-    job: Job, rows: Iterable[Any], output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1
-) -> int:
+def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1) -> int:
     """Do a job, or what an interrupted run left of it, and return the number of rows. The result has the same bytes as
     that of an uninterrupted run. The options and errors are those of [`embed`]; `bar` counts the rows, and forecasts
     the time of those that were not computed before."""
