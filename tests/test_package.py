@@ -115,7 +115,7 @@ def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"hf_elmo", "hf_elmo_cli", info}
     assert names > {"hf_elmo/py.typed", "hf_elmo/__init__.pyi", "hf_elmo/model_cards/template.md"}
     data = [file for file in (ROOT / "hf_elmo").rglob("*.*") if file.suffix in (".css", ".html", ".mplstyle", ".toml")]
-    assert len(data) == 7
+    assert len(data) == 6
     assert names >= {file.relative_to(ROOT).as_posix() for file in data} | {"hf_elmo/conversion/published.toml"}
     assert f"{info}/licenses/LICENSE" in names
     code = """

@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
@@ -14,7 +13,7 @@ from glob import glob
 from io import BytesIO
 from itertools import chain
 from numbers import Integral
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow.parquet
@@ -27,9 +26,36 @@ Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words
 Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index of a word
 
-TABLES = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
-ENDINGS, BEGINNINGS = TABLES["endings"], TABLES["beginnings"]
-FORMATS = {f".{ending}": name for name, endings in ENDINGS.items() for ending in endings}
+# The endings of each format; one with "conll" in it is CoNLL's, too. A file with an ending that stands nowhere here is
+# plain text: that is what corpora such as `wiki.train.tokens`, `train.de` and `news.en-00001-of-00100` are.
+ENDINGS = {
+    "text": "txt",
+    "jsonl": "jsonl jsonlines ndjson json",
+    "csv": "csv",
+    "tsv": "tsv",
+    "parquet": "parquet pq",
+    "fasta": "fasta fas fa faa fna fsa ffn",
+    "conll": "cupt iob iob1 iob2 bio bio1 bio2 bioes iobes bieos bioul bilou bmes bmeso bmewo testa testb",
+}
+FORMATS = {f".{ending}": name for name, endings in ENDINGS.items() for ending in endings.split()}
+# Endings of what is no text, or has markup in it; or that may be text as well as columns.
+OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pth .safetensors .bin .db .sqlite .msgpack
+    .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
+    .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vert .vrt .vtt .warc .xliff .xmi
+    .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
+# How files of other formats begin that have the ending of a text or a table.
+BEGINNINGS = {
+    "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-"
+    r"|1\t([^\t]*\t){8}[^\t]*$|([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\s*$",
+    "fasta": r">\S",
+    "jsonl": r'[\[{]\s*$|\[\s*\{|\["|\{\s*"[^"]+":',
+    "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
+    "trees": r"\( ?\(?(\d|[A-Z]+) \([A-Z\d(-]",
+    "labels": r"__label__\S|[A-Z]{3,4}:[a-z]+ \S",  # of fastText, of TREC
+    "tagged words": r"\s*(\S+(/[A-Za-z]\S*|_[A-Z]{1,4}\$?)\s+){4}",
+    "SVMlight": r"[-+\d.]+( \d+:[-\d.]+)+\s*$",
+    "tsv": r".*\S\t\S",
+}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_FIELD_CHARACTERS = 1 << 24  # the most in a field of a CSV, which a missing quote makes as long as the file
 
@@ -116,7 +142,7 @@ class Rows:
     def format_of(self, file: str) -> str:
         """`input_format`, or else the format of the ending; ValueError for an ending of files that are no text."""
         ending = _ending(file)
-        if self.input_format is None and ending in TABLES["others"]:
+        if self.input_format is None and ending in OTHERS.split():
             raise ValueError(
                 f"{file} ends in {ending}, which is no format of rows: extract or convert it, or, if it is "
                 "text, rename it or pass input_format='text'"
@@ -165,7 +191,7 @@ class Rows:
         for number, line in enumerate(read_lines(file, self.encoding, newline), start=1):
             if is_begin and line.strip():
                 is_begin = False
-                kind = next((kind for kind, own in BEGINNINGS.items() if re.match("|".join(own), line)), None)
+                kind = next((kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, line)), None)
                 if kind not in (None, self.format_of(file)):
                     how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
                     raise ValueError(f"{file}, line {number}: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
