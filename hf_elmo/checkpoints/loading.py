@@ -72,20 +72,12 @@ def load_model(
 def load_weights(
     name: str | os.PathLike | None, model_class: Any = ElmoModel, dtype: Dtype = None, device: Device = None
 ) -> Any:
-    """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU if there is one.
-    Of a folder, transformers shows no progress bar, which would last for a moment."""
+    """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU."""
     place, device = locate(name), find_device(device)
     if model_class is None:
         architectures = AutoConfig.from_pretrained(place).architectures or [""]
         model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
-    is_shown = logging.is_progress_bar_enabled()
-    if os.path.isdir(place):
-        logging.disable_progress_bar()
-    try:
-        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
-    finally:
-        if is_shown:
-            logging.enable_progress_bar()
+    return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
 
 
 def find_device(device: Device) -> torch.device:

@@ -14,7 +14,6 @@ from . import Explorer, card
 with extra_needed("explore"):
     import gradio as gr
 
-LONGEST = {1: 2_000, 4: 5_000, 6: 20_000}  # characters that a field of so many lines takes
 PRIVATE = {"api_visibility": "private"}
 ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal", **PRIVATE}
 TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
@@ -43,7 +42,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
             corpus = "a corpus" if explorer.corpus is None else os.fspath(explorer.corpus)
             gr.Markdown(f"Which uses of the word in {corpus} are nearest? (Peters et al. 2018, Table 4)")
             inputs = _sentence_and_word(explorer, "sentence", "The bank lent him a thousand pounds.", "bank")
-            typed = {"visible": explorer.corpus is None, "lines": 6, "max_lines": 12}
+            typed = {"visible": explorer.corpus is None, "lines": 6, "max_lines": 12, "max_length": 20_000}
             inputs.append(gr.Textbox(CORPUS, label="corpus, a sentence a line", **typed))
             inputs.append(gr.Slider(1, 20, 5, step=1, label="neighbors for each layer"))
             _view("Search", explorer.neighbors, inputs, "neighbors", tab.select)
@@ -55,7 +54,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
                 _view("Find", explorer.substitutes, inputs, "substitutes", tab.select)
         with gr.Tab("Plane") as tab:
             gr.Markdown("The uses of a word, or all words of some sentences, in the plane in which they differ most.")
-            sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10)
+            sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10, max_length=5_000)
             words = partial(_words, explorer, no_word=("all words",))
             word = words(CORPUS, "bank", label="uses of")
             sentences.change(words, [sentences, word], word, show_progress="hidden", **PRIVATE)
@@ -67,7 +66,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
 
 def _words(explorer: Explorer, text: str, word: str | None, no_word: tuple[str, ...] = (), **how: Any) -> gr.Radio:
     """The words to click on that all lines of a text have, and `no_word`, whose value is empty."""
-    split = explorer.split([line for line in text[: LONGEST[4]].splitlines() if line.strip()]) or [[]]
+    split = explorer.split([line for line in text.splitlines() if line.strip()]) or [[]]
     choices = dict.fromkeys(no_word, "") | {own: own for own in split[0] if all(own in words for words in split)}
     chosen = word if word in choices else next(iter(choices.values()), None)
     return gr.Radio(list(choices.items()), value=chosen, elem_classes="words", **how)
@@ -75,7 +74,7 @@ def _words(explorer: Explorer, text: str, word: str | None, no_word: tuple[str, 
 
 def _sentence_and_word(explorer: Explorer, label: str, sentence: str, word: str) -> list:
     with gr.Column(min_width=300):
-        field = gr.Textbox(sentence, label=label, lines=1, max_lines=3)
+        field = gr.Textbox(sentence, label=label, lines=1, max_lines=3, max_length=2_000)
         choice = _words(explorer, sentence, word, label="its word")
     field.change(partial(_words, explorer), [field, choice], choice, show_progress="hidden", **PRIVATE)
     return [field, choice]
@@ -86,9 +85,6 @@ def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events:
 
     @wraps(view)
     def show(*arguments: Any) -> str:
-        for field, value in zip(inputs, arguments, strict=True):
-            if isinstance(field, gr.Textbox) and len(value) > (most := LONGEST[field.lines]):
-                return card(f"<p>{field.label}: {len(value):,} characters, but the page takes {most:,}.</p>")
         try:
             return card("<p>Click on a word.</p>") if None in arguments else view(*arguments)
         except (ValueError, TypeError, OSError, ImportError) as error:

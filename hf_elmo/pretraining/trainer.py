@@ -95,9 +95,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
     @property
     def adagrad_settings(self) -> dict[str, Any]:
         """Arguments of Adagrad that transformers does not set: bilm-tf's accumulators begin with 1."""
-        if self.optim != "adagrad":
-            return {}
-        return {"initial_accumulator_value": 1.0, "fused": self.device.type != "cuda" or None}  # CUDA has no fused one
+        fused = self.device.type != "cuda" or None  # PyTorch has none for CUDA
+        return {"initial_accumulator_value": 1.0, "fused": fused} if self.optim == "adagrad" else {}
 
     @property
     def device(self) -> torch.device:

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, DataCollatorWithPadding
 
 from ..configuration_elmo import VERSION
+from ..modeling_elmo import scatter
 from ..modeling_heads_elmo import ElmoInputs, ElmoTaskModel
 from ..reading.files import local_path
 from ..tokenization_elmo import ElmoTokenizer
@@ -162,7 +163,4 @@ def place(rows: Sequence[Any], mask: Tensor) -> Tensor:
     values = torch.from_numpy(np.concatenate(list(map(np.asarray, rows))))
     if values.dim() == 3 and not values.is_floating_point():  # numpy format may widen the bits
         values = values.to(torch.uint16).view(torch.bfloat16)
-    values = values.to(mask.device)
-    padded = values.new_zeros(*mask.shape, *values.shape[1:])
-    padded[mask] = values
-    return padded
+    return scatter(values.to(mask.device), mask)
