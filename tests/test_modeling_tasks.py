@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import (
-    ElmoForCoreferenceResolution,
-    ElmoForQuestionAnswering,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-)
+from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_elmo import align_left
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
@@ -105,16 +98,14 @@ def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, he
 
 def two_texts(tokenizer: ElmoTokenizer, head: str, texts: list[str]) -> dict[str, torch.Tensor]:
     """What a head reads, with labels, of two texts or pairs; a document has one sentence."""
-    model_class, fields = HEADS[head]
-    is_pair = model_class is ElmoForQuestionAnswering or "classifier_text_pairs" in fields
+    names, (model_class, fields) = batch_of(tokenizer, head).keys(), HEADS[head]
+    is_pair = model_class is heads.READER or "classifier_text_pairs" in fields
     inputs = dict(tokenizer(texts, *[texts[::-1]] * is_pair, padding=True, return_tensors="pt"))
     zeros, places = torch.zeros_like(inputs["attention_mask"]), heads.word_positions(inputs)
-    labels = {ElmoForTokenClassification: zeros.masked_fill(~places, -100), ElmoForSequenceClassification: zeros[:, 0]}
-    labels[ElmoForCoreferenceResolution] = torch.zeros(2, 0, 3, dtype=torch.int64)
-    inputs |= dict.fromkeys({"token_type_ids", "speaker_ids"} & set(batch_of(tokenizer, head)), zeros)
-    if model_class is ElmoForQuestionAnswering:
-        return {**inputs, "start_positions": zeros[:, 0] - 100, "end_positions": zeros[:, 0] - 100}
-    return inputs | ({"genre_ids": zeros[:, 0]} if "speaker_ids" in inputs else {}) | {"labels": labels[model_class]}
+    labels = {heads.TAGGER: zeros.masked_fill(~places, -100), heads.RESOLVER: zeros.new_zeros(2, 0, 3)}
+    inputs |= {"labels": labels.get(model_class, zeros[:, 0]), "token_type_ids": zeros, "speaker_ids": zeros}
+    inputs |= {"genre_ids": zeros[:, 0]} | dict.fromkeys(("start_positions", "end_positions"), zeros[:, 0] - 100)
+    return {name: inputs[name] for name in names}
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -279,7 +270,7 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     loss = output.last_hidden_state.float().sum() if head == "no head" else output.loss
     assert loss.isfinite()
     assert loss.dtype == torch.float32
-    if not isinstance(model, ElmoForCoreferenceResolution):  # it may keep other spans
+    if not isinstance(model, heads.RESOLVER):  # it may keep other spans
         here = expected > -1e30
         # Roundings (CNN, highways, projections, gates and outputs of two layers, the head) of 2**-8 or 2**-11.
         error = (output[name].float() - expected)[here].norm() / expected[here].norm()

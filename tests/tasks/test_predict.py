@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import hf_elmo
-from hf_elmo import ElmoTokenizer, answer, path, predict, resolve
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer, answer, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo_cli import main
 from tests import heads
 from tests.factories import SENTENCES, small_checkpoint, small_model, write_lines
+from tests.heads import CLASSIFIER, READER, RESOLVER, TAGGER
 
 NAMES = {0: "O", 1: "B-x", 2: "I-x"}
 TEXTS = [*SENTENCES, "a", "one more , and the last"]
@@ -28,8 +28,6 @@ NO_LABELS = {"labels": [], "probabilities": NOTHING}
 NO_TAGS = {"words": [], "tags": [], "probabilities": []}
 NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
 # The class and the fields of each kind of model, rows that it reads, and a row with a blank text and its record.
-CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
-READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
 HEADS = {
     "classes": (CLASSIFIER, {}, TEXTS, "", NO_LABEL),
     "several": (CLASSIFIER, {"problem_type": "multi_label_classification"}, TEXTS, " ", NO_LABELS),
@@ -40,7 +38,7 @@ HEADS = {
     "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
     "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, [(text, len(text.split()) // 2) for text in TEXTS]),
     "answers": (READER, {"encoder_hidden_size": 6, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
-    "clusters": (RESOLVER, heads.RESOLVER, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
+    "clusters": (RESOLVER, heads.MENTIONS, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
 approximately = functools.partial(pytest.approx, abs=1e-5)
 
@@ -141,7 +139,7 @@ def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch)
 
 
 def test_models_without_a_head_or_with_another_one(tmp_path: Path) -> None:
-    for model in (path(), small_model(hf_elmo.ElmoForPreTraining, vocab_size=7)):
+    for model in (path(), small_model(ElmoForPreTraining, vocab_size=7)):
         with pytest.raises(ValueError, match=r"ElmoForPreTraining.*head"):
             predict(model, ["a"])
     for function in (resolve, functools.partial(answer, passage="a")):
