@@ -83,10 +83,11 @@ def _clip(x: Tensor, bound: float | None) -> Tensor:
 # -- of a model --------------------------------------------------------------------------------------------------------
 
 
-def reference_of(model: ElmoModel) -> Reference:
+def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
     encoder, config = model.char_encoder, model.config
     names = "weight_ih", "weight_hh", "bias", "weight_hr"
-    return Reference(
+    reference = Reference(
         encoder.embedding.weight,
         [(convolution.weight, convolution.bias) for convolution in encoder.convolutions],
         config.char_activation,
@@ -100,11 +101,6 @@ def reference_of(model: ElmoModel) -> Reference:
         config.proj_clip,
         config.use_skip_connections,
     )
-
-
-def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-    """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
-    reference = reference_of(model)
     return reference.sentence([reference.word_vector(row) for row in rows], state)
 
 

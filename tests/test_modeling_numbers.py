@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.factories import SENTENCES, TINY
-from tests.reference import reference_of, sentence_layers
+from tests.reference import sentence_layers
 
 ARCHITECTURES = {
     "as published": {},
@@ -66,16 +66,6 @@ def test_every_architecture_equals_the_textbook(changes: dict) -> None:
             near(output.last_hidden_state[row, : len(ids)], layers.mean(0), 1e-11)
             near(output.pooler_output[row], layers.mean(0)[1:-1].mean(0), 1e-11)
             near(tuple(part[:, :, row] for part in state), textbook[row], 1e-11)
-
-
-@pytest.mark.parametrize("width", [1, 7, 50])
-@pytest.mark.parametrize("length", [0, 43, 48, 60])
-def test_windows_of_padding_take_part_once(width: int, length: int) -> None:
-    # In double precision, so that what is compared is which windows take part, and not how a library adds them up.
-    model, tokenizer = make(char_filters=[[width, 37]], dtype=torch.float64)
-    words = ["x" * length, "y" * (length // 2)]
-    ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
-    near(model.char_encoder(ids), torch.stack(list(map(reference_of(model).word_vector, ids))), 1e-14)
 
 
 @pytest.mark.parametrize("name", ["as published", "both clips", "cells as many as the projection", "one layer"])
@@ -174,11 +164,9 @@ def test_learned_mixes(inputs: dict, mixes: int) -> None:
         near(mix, own.gamma * sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("given", "weights"), [([1.0, -2.0, 0.5], [1.0, -2.0, 0.5]), (1, [0, 1, 0]), (-1, [0, 0, 1])], ids=str
-)
-def test_fixed_mixes(inputs: dict, given: object, weights: list[float]) -> None:
-    model, _ = make(layer_weights=given)
+def test_a_fixed_mix(inputs: dict) -> None:
+    weights = [1.0, -2.0, 0.5]
+    model, _ = make(layer_weights=weights)
     output = model(**inputs, output_hidden_states=True)
     near(output.last_hidden_state, sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
     assert not list(model.scalar_mix.parameters())

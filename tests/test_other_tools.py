@@ -17,6 +17,7 @@ from hf_elmo import ElmoTokenizer as Tokenizer
 from tests.factories import SENTENCES, save_checkpoint, small_model
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
+TEXTS = ["The bank failed. It closed.", "", "A river bank"]
 
 
 def classifier(**fields: object) -> torch.nn.Module:
@@ -29,16 +30,6 @@ def alone(model: torch.nn.Module, *texts: str) -> Any:
     return model(**Tokenizer()(*texts, return_tensors="pt"))
 
 
-def test_feature_extraction(tmp_path: Path) -> None:
-    model = small_model()
-    folder = save_checkpoint(tmp_path, model, Tokenizer())
-    features = pipeline("feature-extraction", model=str(folder))(SENTENCES, batch_size=3)
-    for sentence, found in zip(SENTENCES, features, strict=True):
-        expected, found = alone(model, sentence).last_hidden_state[0], np.array(found)[0]
-        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
-        assert not found[len(expected) :].any()
-
-
 @pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
 def test_text_classification(tmp_path: Path, paired: bool) -> None:
     model = classifier(classifier_text_pairs=paired)
@@ -49,16 +40,6 @@ def test_text_classification(tmp_path: Path, paired: bool) -> None:
         expected = alone(model, sentence, *([sentence[::-1]] if paired else [])).logits[0].softmax(0).tolist()
         found = {entry["label"]: entry["score"] for entry in result}
         assert found == pytest.approx(dict(zip(NAMES.values(), expected, strict=True)), abs=1e-5)
-
-
-def test_zero_shot_classification() -> None:
-    model, labels = classifier(classifier_text_pairs=True), ("sport", "weather")
-    classify = pipeline("zero-shot-classification", model=model, tokenizer=Tokenizer())
-    results = classify(SENTENCES, candidate_labels=list(labels), hypothesis_template="It is about {}.")
-    for text, result in zip(SENTENCES, results, strict=True):
-        logits = torch.stack([alone(model, text, f"It is about {label}.").logits[0, 2] for label in labels])
-        expected = dict(zip(labels, logits.softmax(0).tolist(), strict=True))
-        assert dict(zip(result["labels"], result["scores"], strict=True)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path) -> None:
@@ -87,9 +68,6 @@ def test_cross_encoder(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-SPANS = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
-
-
 @pytest.mark.parametrize("strategy", ["simple", "max"])
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "no crf"])
 def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, strategy: str) -> None:
@@ -101,15 +79,13 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, st
     folder = save_checkpoint(tmp_path, model)
     tag = pipeline("ner", model=model, tokenizer=Tokenizer(), aggregation_strategy=strategy, ignore_labels=[])
     found = tag("Anna Maria Smith met Ann Bo")
-    assert [(span["entity_group"], span["word"]) for span in found] == SPANS
+    spans = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
+    assert [(span["entity_group"], span["word"]) for span in found] == spans
     other = BertForTokenClassification(BertConfig(vocab_size=9, hidden_size=12, num_hidden_layers=0))
     assert type(pipeline("ner", model=other, tokenizer=Tokenizer())) is TokenClassificationPipeline
     for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
         with pytest.raises(ValueError, match="trust_remote_code"):
             pipeline(name, model=str(folder))
-
-
-TEXTS = ["The bank failed. It closed.", "", "A river bank"]
 
 
 @pytest.fixture
