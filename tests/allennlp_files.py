@@ -16,6 +16,7 @@ CHAR_CNN = {
     "n_characters": 262,
     "max_characters_per_token": 50,
 }
+WORDS = ["the", "<S>", "cat", "</S>", "<UNK>", "x" * 60, "日本語", "."]
 
 
 def make_options(lstm: dict | None = None, char_cnn: dict | None = None, **top: object) -> dict:
@@ -64,9 +65,6 @@ def write_files(folder: Path, options: dict | None = None, arrays: dict | None =
         for name, array in arrays.items():
             file[name] = array
     return options_path, weights_path
-
-
-WORDS = ["the", "<S>", "cat", "</S>", "<UNK>", "x" * 60, "日本語", "."]
 
 
 def write_words(folder: Path, lstm: dict | None = None) -> tuple[Path, Path]:

@@ -24,6 +24,9 @@ from .factories import small_checkpoint, write_lines
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands
+VALUES = {"false": False, "False": False, "true": True, "null": None, "None": None, "12": 12, ".5": 0.5, "1e-3": 0.001}
+VALUES |= {"adagrad": "adagrad", "a=b": "a=b", "": "", "'1'": "1", '{"a": [1]}': {"a": [1]}, "{'a': (1,)}": {"a": (1,)}}
+VALUES["__import__('os')"] = "__import__('os')"
 
 
 def parsed(line: list[str]) -> dict:
@@ -145,11 +148,6 @@ def test_what_does_not_exist_is_named_and_nothing_is_written(command, tmp_path, 
     assert main(shlex.split(command)) == 1
     assert re.search("hf-elmo: error: .*missing", capsys.readouterr().err)
     assert os.listdir() == ["text.txt"]
-
-
-VALUES = {"false": False, "False": False, "true": True, "null": None, "None": None, "12": 12, ".5": 0.5, "1e-3": 0.001}
-VALUES |= {"adagrad": "adagrad", "a=b": "a=b", "": "", "'1'": "1", '{"a": [1]}': {"a": [1]}, "{'a': (1,)}": {"a": (1,)}}
-VALUES["__import__('os')"] = "__import__('os')"
 
 
 def test_settings_are_numbers_and_booleans_as_people_write_them() -> None:

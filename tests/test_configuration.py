@@ -22,6 +22,20 @@ DERIVED = [
     ({"label2id": {"a": 0, "b": 1}}, {"id2label": {0: "a", 1: "b"}, "num_labels": 2}),
     ({"id2label": {0: "a", 1: "b"}}, {"label2id": {"a": 0, "b": 1}, "num_labels": 2}),
 ]
+CONTRADICTIONS = [
+    ("hidden_size", {"hidden_size": 21}),
+    ("pad_token_id", {"pad_token_id": 5}),
+    ("word_embedding_size", {"word_vocab_size": 9}),
+    ("layer_weights", {"layer_weights": [0.5, 0.5]}),
+    ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
+    ("num_scalar_mixes", {"num_scalar_mixes": 0}),
+    ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
+    ("encoder_type", {"encoder_type": "esim"}),
+    ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
+]
+CHANGED = {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"}
+CHANGED |= {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unicode", "char_vocab_size": 300}
+CHANGED |= {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "id2label": {0: "O", 1: "B-x"}}
 
 
 def test_the_defaults_are_the_published_original_model() -> None:
@@ -38,19 +52,6 @@ def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict)
         assert {name: getattr(config, name) for name in derived} == derived
 
 
-CONTRADICTIONS = [
-    ("hidden_size", {"hidden_size": 21}),
-    ("pad_token_id", {"pad_token_id": 5}),
-    ("word_embedding_size", {"word_vocab_size": 9}),
-    ("layer_weights", {"layer_weights": [0.5, 0.5]}),
-    ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
-    ("num_scalar_mixes", {"num_scalar_mixes": 0}),
-    ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
-    ("encoder_type", {"encoder_type": "esim"}),
-    ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
-]
-
-
 @pytest.mark.parametrize(("field", "changes"), CONTRADICTIONS, ids=str)
 def test_fields_that_contradict_each_other(field: str, changes: dict) -> None:
     with pytest.raises(ValueError, match=f"^{field} is "):
@@ -64,11 +65,6 @@ def test_a_misspelled_field_is_an_error_but_not_in_a_file(caplog: pytest.LogCapt
     assert loaded.to_dict()["hidden_sise"] == 1
     assert "hidden_sise" in caplog.text
     assert ElmoConfig(**TINY, max_length=7, my_own=4).my_own == 4  # a setting of transformers, and one of the user
-
-
-CHANGED = {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"}
-CHANGED |= {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unicode", "char_vocab_size": 300}
-CHANGED |= {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "id2label": {0: "O", 1: "B-x"}}
 
 
 def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path) -> None:

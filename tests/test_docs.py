@@ -30,6 +30,11 @@ SLOW = ("guides", "from")  # folders of pages with trainings, exports and pictur
 # Trainer prints times, Ray warnings of a machine that is slow at the moment.
 NOISE = re.compile(r"^(\{'train_runtime|(\x1b\[\d+m)?\(raylet\)).*\n", re.MULTILINE)
 DOWNLOADS = ("names", "own_language", "spam")  # notebooks that download data
+PARAMETERS = [
+    pytest.param(page, marks=[pytest.mark.slow] * (page.parent.name in SLOW), id=str(page.relative_to(ROOT)))
+    for page in PAGES
+    if FENCE.search(page.read_text(encoding="utf-8"))
+]
 
 
 def steps(page: str) -> Iterator[tuple[str, str, str]]:
@@ -62,13 +67,6 @@ def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ElmoModel(ElmoConfig(**TINY)).save_pretrained(folder / "seqvec")
     ElmoTokenizer(word_splitting="characters").save_pretrained(folder / "seqvec")
     return folder
-
-
-PARAMETERS = [
-    pytest.param(page, marks=[pytest.mark.slow] * (page.parent.name in SLOW), id=str(page.relative_to(ROOT)))
-    for page in PAGES
-    if FENCE.search(page.read_text(encoding="utf-8"))
-]
 
 
 @pytest.mark.parametrize("page", PARAMETERS)

@@ -33,6 +33,32 @@ from examples.question_answering import run as question_answering
 from examples.semantic_roles.run import tags_of
 
 WORDS = ["(", ".", "anna", "met", "bob", "in", "rome", "he", "sang", "well", "team", "wins", "what", "who"]
+ON_GLOVE = ["sst5", "entailment", "semantic_roles", "coreference", "question_answering"]
+CLASSIFIERS = [BAG, *(row for pair in PAIRS for row in pair)]
+SCRIPTS = {
+    "ag_news.run --texts titles": CLASSIFIERS,
+    "question_types.run": CLASSIFIERS,
+    "sms_spam.run": [BAG, "textbook", "improved", "improved, biLM trained"],
+    "tagging.run --tasks uner_ewt": ["GloVe", "GloVe + characters", "GloVe + ELMo"],
+    **{f"{name}.run": ["GloVe", "GloVe + ELMo"] for name in ON_GLOVE},
+    "korean.sentiment --sizes 20": [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN],
+}
+RULES = {
+    "page header": "Friday, January 4, 2019",
+    "damaged": "The \ufffdrst of the Ãx was lost.",
+    "boilerplate": "All rights reserved by the publisher.",
+    "reference": "Roe v. Wade, 410 U.S. 113 (1973).",
+    "code": "const { accordion } = USWDS; run();",
+    "table": "Introduction ............ 7 ........ 9",
+    "another language": "Der Weg ist lang, und die Nacht war kalt.",
+    "capitals": "MR. PRESIDENT, PEACE IS UNDER THREAT.",
+    "list": "crude petroleum, diamonds, natural gas, ships, refined petroleum, wheat, soybeans",
+    "fragment": "making audit data more transparent",
+    None: "He won in Virginia, Alabama, Oklahoma, Tennessee, Minnesota, Arkansas. Maine was close.",
+}
+DAMAGED = "MK: donâ€™t [read](https://a.gov/x) **it** [12] (Laughs) . . . on it (A/46/PV.59. p. 1).Craig wrote so."
+BOOK = "CHAPTER I\n\n“Stop!” cried Mr. Smith; _he_ was not\namused. He doesn’t sing the well-\nknown song.[Picture]"
+TESTED = "He could play the piano , the flute and the violin before he could read or write at all ."
 
 
 @pytest.fixture(autouse=True)
@@ -48,18 +74,6 @@ def folder(tmp_path: Path) -> str:
     """A saved random model with its language models."""
     tokenizer = small_tokenizer(tmp_path)
     return str(save_checkpoint(tmp_path / "model", small_language_model(tokenizer), tokenizer))
-
-
-ON_GLOVE = ["sst5", "entailment", "semantic_roles", "coreference", "question_answering"]
-CLASSIFIERS = [BAG, *(row for pair in PAIRS for row in pair)]
-SCRIPTS = {
-    "ag_news.run --texts titles": CLASSIFIERS,
-    "question_types.run": CLASSIFIERS,
-    "sms_spam.run": [BAG, "textbook", "improved", "improved, biLM trained"],
-    "tagging.run --tasks uner_ewt": ["GloVe", "GloVe + characters", "GloVe + ELMo"],
-    **{f"{name}.run": ["GloVe", "GloVe + ELMo"] for name in ON_GLOVE},
-    "korean.sentiment --sizes 20": [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN],
-}
 
 
 @pytest.mark.slow
@@ -156,22 +170,6 @@ def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert ", 1 longer than 48 bytes" in capsys.readouterr().out
 
 
-RULES = {
-    "page header": "Friday, January 4, 2019",
-    "damaged": "The \ufffdrst of the Ãx was lost.",
-    "boilerplate": "All rights reserved by the publisher.",
-    "reference": "Roe v. Wade, 410 U.S. 113 (1973).",
-    "code": "const { accordion } = USWDS; run();",
-    "table": "Introduction ............ 7 ........ 9",
-    "another language": "Der Weg ist lang, und die Nacht war kalt.",
-    "capitals": "MR. PRESIDENT, PEACE IS UNDER THREAT.",
-    "list": "crude petroleum, diamonds, natural gas, ships, refined petroleum, wheat, soybeans",
-    "fragment": "making audit data more transparent",
-    None: "He won in Virginia, Alabama, Oklahoma, Tennessee, Minnesota, Arkansas. Maine was close.",
-}
-DAMAGED = "MK: donâ€™t [read](https://a.gov/x) **it** [12] (Laughs) . . . on it (A/46/PV.59. p. 1).Craig wrote so."
-
-
 def test_rules_repairs_and_duplicates() -> None:
     assert [cleaning.reason(cleaning.repaired(text)) for text in RULES.values()] == list(RULES)
     assert cleaning.repaired(DAMAGED) == "don’t read it ... on it. Craig wrote so."
@@ -181,10 +179,6 @@ def test_rules_repairs_and_duplicates() -> None:
     assert list(map(duplicates.has, texts)) == [False, True, True, False, False]
     parts = [cleaning.shared_parts([f"a b {' '.join(words[3 : 3 + length])} c"]) for length in (12, 13)]
     assert list(map(cleaning.shared_parts([text]).isdisjoint, parts)) == [True, False]
-
-
-BOOK = "CHAPTER I\n\n“Stop!” cried Mr. Smith; _he_ was not\namused. He doesn’t sing the well-\nknown song.[Picture]"
-TESTED = "He could play the piano , the flute and the violin before he could read or write at all ."
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
 CONVERTED = {"parameters": 12345, "dtype": "bfloat16", "sources": [("weights.hdf5", "0" * 64)]}
 CONVERTED["source_format"] = "AllenNLP's format"
+WORDS = {"small": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17, "manylangs-ko": 7}  # of the longer example
 
 
 def card_of(about: ModelCard | None, **fields: object) -> ModelCard:
@@ -67,9 +68,6 @@ def names_of(card: ModelCard) -> dict:
     (block,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.DOTALL)
     exec(block, names := {})
     return names
-
-
-WORDS = {"small": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17, "manylangs-ko": 7}  # of the longer example
 
 
 @pytest.mark.parametrize("name", WORDS)

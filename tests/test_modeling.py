@@ -21,6 +21,22 @@ every_class = pytest.mark.parametrize("name", ["no head", "pooled", "language mo
 # Weights at another place in memory: MKL's products of float32 depend on its alignment. A value of these models is a
 # sum of at most 40 products, of a size below 4, through two layers whose gates let no error grow: 40 * 4 * 2**-24.
 ROUNDING = {"atol": 1e-5, "rtol": 0}
+STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
+VECTORS = torch.zeros(4, 21, 11)
+WRONG_INPUTS = {
+    "nothing": ([], {}, "input_ids"),
+    "ids and vectors": (["input_ids"], {"inputs_embeds": VECTORS}, "inputs_embeds"),
+    "vectors without boundaries": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing|2 texts"),
+    "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
+    "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
+    "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),
+}
+TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
+WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
+CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]
+CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0), ("pooled", NO_DROPOUT, 0)]
+CHECKPOINTED += [("roles", {**NO_DROPOUT, "layer_weights": 0}, 1)]
+with_and_without_gradients = pytest.mark.parametrize("trained", [False, True], ids=["frozen", "trained"])
 
 
 @torch.no_grad()
@@ -127,18 +143,6 @@ def test_the_last_boundary_without_ids_is_a_token() -> None:
     assert sentence_boundaries(mask, None, None).tolist() == [[True, False, True, False, False]]
 
 
-STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
-VECTORS = torch.zeros(4, 21, 11)
-WRONG_INPUTS = {
-    "nothing": ([], {}, "input_ids"),
-    "ids and vectors": (["input_ids"], {"inputs_embeds": VECTORS}, "inputs_embeds"),
-    "vectors without boundaries": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing|2 texts"),
-    "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
-    "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
-    "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),
-}
-
-
 @pytest.mark.parametrize(("names", "others", "argument"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
 def test_inputs_that_would_be_misread(inputs: dict, names: list[str], others: dict, argument: str) -> None:
     for name in ("esim", "resolver") if "missing" in argument else ("no head", "language models"):
@@ -192,13 +196,6 @@ def test_the_default_device_is_none_of_a_call(tokenizer: ElmoTokenizer, name: st
     torch.testing.assert_close(found, expected)
 
 
-TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
-WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
-CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]
-CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0), ("pooled", NO_DROPOUT, 0)]
-CHECKPOINTED += [("roles", {**NO_DROPOUT, "layer_weights": 0}, 1)]
-
-
 @pytest.mark.parametrize(("name", "fields", "reentrant"), CHECKPOINTED)
 def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dict, reentrant: int) -> None:
     model = make(name, **fields).double().train()
@@ -212,8 +209,6 @@ def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dic
 
 
 # -- modules may be changed --------------------------------------------------------------------------------------------
-
-with_and_without_gradients = pytest.mark.parametrize("trained", [False, True], ids=["frozen", "trained"])
 
 
 @with_and_without_gradients

@@ -16,6 +16,10 @@ from tests.factories import small_config, small_model
 
 LABELS = 3
 make = partial(heads.make, "pooled")
+SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
+MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
+HEAD = {f"classifier.{name}" for name in (*MIX, "out_proj.weight", "out_proj.bias")}
+TRAINED = {ElmoForSequenceClassification: HEAD, ElmoModel: MIX, ElmoForPreTraining: {"lm_head.weight", "lm_head.bias"}}
 
 
 @pytest.mark.parametrize("head", ["pooled", "pairs", "tagger"])
@@ -31,9 +35,6 @@ def test_texts_start_from_the_state(tokenizer: ElmoTokenizer, head: str) -> None
     found, inner = model(**batch, state=state).logits, slice(1, -1) if head == "tagger" else slice(None)
     torch.testing.assert_close(found[:, inner], model.classifier.out_proj(vectors)[:, inner])
     assert (found - model(**batch).logits).abs().max() > 1e-4
-
-
-SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
 
 
 @pytest.mark.parametrize(
@@ -86,15 +87,8 @@ def test_labels_are_not_rounded_to_the_type_of_the_logits(dtype: torch.dtype) ->
     assert far.item() == 1600.0
 
 
-MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
-HEAD = {f"classifier.{name}" for name in (*MIX, "out_proj.weight", "out_proj.bias")}
-
-
 def trained(model: torch.nn.Module) -> set[str]:
     return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-TRAINED = {ElmoForSequenceClassification: HEAD, ElmoModel: MIX, ElmoForPreTraining: {"lm_head.weight", "lm_head.bias"}}
 
 
 @pytest.mark.parametrize("model_class", TRAINED, ids=lambda each: each.__name__)

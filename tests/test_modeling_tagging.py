@@ -10,6 +10,12 @@ from hf_elmo import ElmoTokenizer
 from hf_elmo.modeling_tagging_elmo import ElmoHighwayLSTM
 from tests.heads import VECTORS, batch_of, make
 
+SEQUENCES = {
+    "IOB1": (["I-x", "I-x", "O", "I-y"], "B-x"),
+    "IOB2": (["B-x", "I-x", "O", "B-y"], "I-y"),
+    "BIOES": (["B-x", "E-x", "O", "S-y"], "E-y"),
+}
+
 
 @pytest.mark.parametrize("fields", [{}, VECTORS], ids=["ELMo", "word vectors and ELMo"])
 def test_the_linear_head(tokenizer: ElmoTokenizer, fields: dict) -> None:
@@ -36,13 +42,6 @@ def test_the_crf_reads_words_and_no_boundaries(tokenizer: ElmoTokenizer) -> None
         assert torch.equal(output.tags[row][here], model.classifier.crf.decode(emissions, mask)[0])
     torch.testing.assert_close(output.loss, total[0] / (labels >= 0).sum())
     assert model.train()(**batch).tags is None
-
-
-SEQUENCES = {
-    "IOB1": (["I-x", "I-x", "O", "I-y"], "B-x"),
-    "IOB2": (["B-x", "I-x", "O", "B-y"], "I-y"),
-    "BIOES": (["B-x", "E-x", "O", "S-y"], "E-y"),
-}
 
 
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "constraints alone"])

@@ -17,6 +17,30 @@ from tests.pretraining.conftest import launch
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 with_word_vectors = pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
+TRAINED_BY_TWO = """
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from tests.factories import whitespace_tokenizer
+from tests.heads import HEADS, make
+from tests.test_modeling_tasks import two_texts
+
+distributed.init_process_group("gloo")
+for head in HEADS:
+    model = DistributedDataParallel(make(head).double().train())
+    for texts in (["a", "word"], ["", ""], ["a word", "two words"])[:: 1 - 2 * distributed.get_rank()]:
+        model(**two_texts(whitespace_tokenizer(), head, texts)).loss.backward()
+"""
+WRONG_LABELS = [
+    ("tagger", (slice(None), 0), {"labels": 1}),  # at <S>
+    ("resolver", (0, -1), {"labels": [2, 15, 0]}),  # outside of the document
+    ("resolver", (0, -1), {"labels": [4, 3, 1]}),  # reversed
+    ("resolver", (0, -1), {"labels": [5, 6, 1]}),  # in two sentences
+    ("answers", 0, {"start_positions": 2, "end_positions": 7}),  # in the question
+    ("answers", 0, {"start_positions": 7, "end_positions": 12}),  # at </S>
+    ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
+    ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
+]
 
 
 @pytest.mark.parametrize("head", NETWORKS)
@@ -120,22 +144,6 @@ def test_texts_without_words_or_with_one(tokenizer: ElmoTokenizer, head: str, te
     assert {name for name, gradient in gradients.items() if gradient is None or not gradient.isfinite().all()} == set()
 
 
-TRAINED_BY_TWO = """
-import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-from tests.factories import whitespace_tokenizer
-from tests.heads import HEADS, make
-from tests.test_modeling_tasks import two_texts
-
-distributed.init_process_group("gloo")
-for head in HEADS:
-    model = DistributedDataParallel(make(head).double().train())
-    for texts in (["a", "word"], ["", ""], ["a word", "two words"])[:: 1 - 2 * distributed.get_rank()]:
-        model(**two_texts(whitespace_tokenizer(), head, texts)).loss.backward()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
 def test_each_of_two_processes_may_have_texts_without_words(tmp_path: Path) -> None:
@@ -182,18 +190,6 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tokenizer: ElmoTokenize
         else:
             with pytest.raises(ValueError, match="classifier_text_pairs"):
                 model(**inputs)
-
-
-WRONG_LABELS = [
-    ("tagger", (slice(None), 0), {"labels": 1}),  # at <S>
-    ("resolver", (0, -1), {"labels": [2, 15, 0]}),  # outside of the document
-    ("resolver", (0, -1), {"labels": [4, 3, 1]}),  # reversed
-    ("resolver", (0, -1), {"labels": [5, 6, 1]}),  # in two sentences
-    ("answers", 0, {"start_positions": 2, "end_positions": 7}),  # in the question
-    ("answers", 0, {"start_positions": 7, "end_positions": 12}),  # at </S>
-    ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
-    ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
-]
 
 
 @pytest.mark.parametrize(("head", "place", "labels"), WRONG_LABELS)

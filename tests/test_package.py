@@ -22,6 +22,15 @@ from tests.kernels import machine
 ROOT = Path(__file__).parent.parent
 HEAVY = {"h5py", "gradio", "datasets", "ray", "tensorflow", "pandas", "pyarrow", "matplotlib", "sklearn", "onnx"}
 HEAVY |= {"transformers.modeling_utils", "hf_elmo.modeling_elmo", "hf_elmo.conversion"}
+CALLS = {
+    "h5py": ("convert", lambda folder: export(None, folder / "out")),
+    "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
+    "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
+    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
+    "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
+    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
+    "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
+}
 
 
 def run(code: str, **options: object) -> str:
@@ -59,17 +68,6 @@ TASKS = ["ForPreTraining", "ForSequenceClassification", "ForTokenClassification"
 def test_every_class_is_registered(head: str) -> None:
     auto = getattr(transformers, f"AutoModel{head.removeprefix('Model')}")
     assert type(auto.from_config(small_config(vocab_size=31))) is getattr(hf_elmo, f"Elmo{head}")
-
-
-CALLS = {
-    "h5py": ("convert", lambda folder: export(None, folder / "out")),
-    "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
-    "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
-    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
-    "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
-    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
-    "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
-}
 
 
 @pytest.mark.parametrize("module", CALLS)

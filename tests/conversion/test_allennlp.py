@@ -40,6 +40,8 @@ ARCHITECTURES = {
     "tight clips": make_options({"cell_clip": 0.5, "proj_clip": 0.25}),
     "short words": make_options(char_cnn={"max_characters_per_token": 9}),
 }
+# Words that the lists have and lack; `<S>` in a text is no boundary.
+TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"], ["the"]]
 
 
 @pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
@@ -127,10 +129,6 @@ def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, 
 
 def layers_of_checkpoint(folder: Path) -> list[np.ndarray]:
     return layers_of(ElmoModel.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder), TEXTS)
-
-
-# Words that the lists have and lack; `<S>` in a text is no boundary.
-TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"], ["the"]]
 
 
 @pytest.mark.parametrize("lstm", [{}, {"n_layers": 1, "dim": 7}], ids=["projection", "one layer, no projection"])

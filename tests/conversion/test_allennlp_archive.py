@@ -34,6 +34,12 @@ NAMES = {
     "weight_hh": "state_linearity.weight",
     "weight_hr": "state_projection.weight",
 }
+NORMALIZED, PLAIN = {"scalar_mix_layer_norm": True}, {"scalar_mix_layer_norm": False}
+ITS_CLASS = {"type": "allennlp.modules.token_embedders.ElmoTokenEmbedder", "do_layer_norm": 1}
+MODULE = {"model": {"type": "a", "encoders": [{"num_output_representations": 1, "do_layer_norm": True}]}}
+# Options of the published models, but sizes of the tensors.
+OF_PUBLISHED = {"cell_clip": 3.0, "proj_clip": 3.0, "char_activation": "relu", "cell_size": 11, "projection_size": 7}
+OF_PUBLISHED |= {"char_filters": [[1, 4], [2, 5], [3, 8]]}
 
 
 def state_of(model: ElmoModel, mixes: Sequence = (MIX,), prefix: str = PREFIX) -> dict[str, torch.Tensor]:
@@ -101,14 +107,6 @@ def test_the_bilm_and_each_mix(source: tuple[Path, Path], model: ElmoModel, tmp_
     files = ["model.tar.gz", "config.json", "weights.th", OPTIONS_FILE]
     assert [file["file"] for file in record["sources"]] == files
     assert record["scalar_mixes"] == [f"{PREFIX}scalar_mix_0", f"{PREFIX}scalar_mix_1"]
-
-
-NORMALIZED, PLAIN = {"scalar_mix_layer_norm": True}, {"scalar_mix_layer_norm": False}
-ITS_CLASS = {"type": "allennlp.modules.token_embedders.ElmoTokenEmbedder", "do_layer_norm": 1}
-MODULE = {"model": {"type": "a", "encoders": [{"num_output_representations": 1, "do_layer_norm": True}]}}
-# Options of the published models, but sizes of the tensors.
-OF_PUBLISHED = {"cell_clip": 3.0, "proj_clip": 3.0, "char_activation": "relu", "cell_size": 11, "projection_size": 7}
-OF_PUBLISHED |= {"char_filters": [[1, 4], [2, 5], [3, 8]]}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,15 @@ from hf_elmo_cli import main
 from tests.factories import save_checkpoint, small_model, write_lines
 from tests.heads import VECTORS, batch_of, make, without_labels
 
+CLASSIFIERS = {
+    "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
+    "bilstm": ("last", {"encoder_num_layers": 2}),
+    "biattentive": ("biattentive", {}),
+    "esim": ("esim", {}),
+    "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
+    "word vectors alone": ("pooled", {**VECTORS, "use_elmo": False}),
+}
+
 
 def batches(name: str, words: bool = False) -> list[dict[str, Tensor]]:
     """Four texts and one, padded on either side."""
@@ -79,16 +88,6 @@ def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vecto
         batch["input_ids"] = torch.nn.functional.pad(batch["input_ids"], (0, 1), value=7)
     assert_same_numbers(model.elmo.float(), file, inputs)
     assert [output.name for output in session_of(file).get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
-
-
-CLASSIFIERS = {
-    "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
-    "bilstm": ("last", {"encoder_num_layers": 2}),
-    "biattentive": ("biattentive", {}),
-    "esim": ("esim", {}),
-    "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
-    "word vectors alone": ("pooled", {**VECTORS, "use_elmo": False}),
-}
 
 
 @pytest.mark.slow

@@ -28,6 +28,8 @@ ARCHITECTURES = {
     "one layer, no projections": {"lstm": {"n_layers": 1, "projection_dim": 17, "dim": 17}},
     "words, the softmax shares their vectors": {"share_embedding_softmax": True},
 }
+SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
+HUB_OPTIONS = make_options(lstm={"cell_clip": 3, "proj_clip": 3})
 
 
 def training_options(name: str) -> dict:
@@ -126,10 +128,6 @@ def test_the_latest_checkpoint_of_a_folder(tmp_path: Path) -> None:
     assert find_checkpoint(folder) == folder / "model.ckpt-7"
     with pytest.raises(FileNotFoundError, match="checkpoint"):
         read_bilm_tf(tmp_path)
-
-
-SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
-HUB_OPTIONS = make_options(lstm={"cell_clip": 3, "proj_clip": 3})
 
 
 def hub_variables(scope: str = "module/") -> dict[str, np.ndarray]:

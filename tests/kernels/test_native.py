@@ -21,6 +21,14 @@ from . import machine
 AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
 X86 = ["x86-64", "haswell", "skylake-avx512", AVX512, f"{AVX512} -mamx-tile -mamx-bf16"]
+IN_C = [("lstm", "small-batch")]
+SCRIPT = """
+import os, sys, torch
+from hf_elmo.kernels import native
+if len(sys.argv) > 1:
+    os.setuid(int(sys.argv[1]))
+print(native.library() is not None, native.reason(), native.describe()["kernels in C"].partition(" for this")[0])
+"""
 
 
 def builds_for_x86(compiler: str) -> bool:
@@ -87,9 +95,6 @@ def runs() -> list[tuple[str, str]]:
     return ran
 
 
-IN_C = [("lstm", "small-batch")]
-
-
 def test_it_is_compiled_once_in_a_private_folder(home: Path, tmp_path: Path, monkeypatch, warnings) -> None:
     """A damaged library is compiled again; where there is no compiler, a library is found that was compiled before."""
     count = tmp_path / "count"
@@ -145,15 +150,6 @@ def test_a_cache_that_cannot_be_used_is_as_no_cache(home: Path, tmp_path: Path, 
     assert runs() == IN_C
     assert "for this process, as the cache failed" in native.describe()["kernels in C"]
     assert not warnings
-
-
-SCRIPT = """
-import os, sys, torch
-from hf_elmo.kernels import native
-if len(sys.argv) > 1:
-    os.setuid(int(sys.argv[1]))
-print(native.library() is not None, native.reason(), native.describe()["kernels in C"].partition(" for this")[0])
-"""
 
 
 def process(home: Path, *arguments: str) -> subprocess.Popen:

@@ -11,6 +11,8 @@ from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.texts import Texts
 from tests.pretraining.conftest import TEXTS
 
+KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
+
 
 def read_back(tokenizer: ElmoTokenizer, batch: dict[str, torch.Tensor], row: int) -> list[list[str]]:
     """What the row reads and predicts forward, and backward, as words."""
@@ -31,9 +33,6 @@ def one_pass(batches: PackedWindows | PaddedTexts) -> Iterator[dict[str, torch.T
     """The batches until the text starts over (`sort_batches=1`); an incomplete last one is dropped."""
     while (batch := batches._next_batch()) and not batches._epoch:
         yield batch
-
-
-KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
 
 
 def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):

@@ -23,6 +23,20 @@ from tests import emulated_device
 from tests.factories import TINY, whitespace_tokenizer, write_lines
 from tests.pretraining.conftest import TEXTS, launch
 
+WORKER = """
+import os, sys
+from pathlib import Path
+import pytest
+from tests.factories import whitespace_tokenizer
+from tests.pretraining.test_trainer import make_trainer, train
+
+folder = Path(sys.argv[1])
+tokenizer = whitespace_tokenizer(vocab_file=str(folder / "vocab.txt"))
+train(tokenizer, folder)
+with pytest.raises(ValueError, match="texts"):
+    make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
+"""
+
 
 def make_trainer(
     tokenizer: ElmoTokenizer, folder: Path, padded: bool = False, dropout: float = 0.1, callbacks=None, **arguments
@@ -185,21 +199,6 @@ def test_an_interrupted_trainer_makes_the_same_updates_and_knows_its_speed(token
     capsys.readouterr()
     make_trainer(tokenizer, tmp_path, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
     assert re.findall(r"(\d+) minutes left", capsys.readouterr().err) == ["2", "1", "0"]
-
-
-WORKER = """
-import os, sys
-from pathlib import Path
-import pytest
-from tests.factories import whitespace_tokenizer
-from tests.pretraining.test_trainer import make_trainer, train
-
-folder = Path(sys.argv[1])
-tokenizer = whitespace_tokenizer(vocab_file=str(folder / "vocab.txt"))
-train(tokenizer, folder)
-with pytest.raises(ValueError, match="texts"):
-    make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
-"""
 
 
 def two_parts(tokenizer: ElmoTokenizer) -> PackedWindows:

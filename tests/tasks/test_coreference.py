@@ -15,6 +15,36 @@ from tests.factories import save_checkpoint, write_lines
 from tests.heads import make
 
 TEXT = "Ann saw a dog.\n\n  She (Ann!) called it .\nIt came."
+GAP_TEXT = "President Ann Lee met Bob Roy when she called; he, Bob, ran."
+# The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
+# and response, a letter for a mention and a capital for one that overlaps; recall and precision of MUC, B-cubed, CEAF.
+KEY = "a bc def"
+A4 = (1 / 3, 1 / 3), ((3 + 1 / 3) / 6, (1 + 4 / 3 + 1 / 2) / 7), (2.2 / 3, 2.2 / 4)
+A3, A5 = 1 + 4 / 5 + 6 / 7, 1 + 4 / 6 + 2 / 5
+CASES = {
+    "A1": (KEY, "a bc def", (1, 1), (1, 1), (1, 1)),
+    "A2": (KEY, "a de", (1 / 3, 1), (7 / 18, 1), (0.6, 0.9)),
+    "A3": (KEY, "a bcx defy z", (1, 3 / 5), (1, (4 + 7 / 12) / 9), (A3 / 3, A3 / 4)),
+    "A4": (KEY, "a bcx dy z", *A4),
+    "A5": (KEY, "a bcxB dy z", (1 / 3, 1 / 4), (5 / 9, 2.5 / 8), (A5 / 3, A5 / 4)),
+    "A6": (KEY, "a bcx dy Bz", (1 / 3, 1 / 4), (5 / 9, (1 + 4 / 3 + 1 / 2) / 8), (2.2 / 3, 2.2 / 4)),
+    "A7": (KEY, "a bcxb dy z", *A4),  # b is there twice, and counts once
+    "A10": (KEY, "a b c d e f", (0, 0), (3 / 6, 1)),
+    "A11": (KEY, "abcdef", (1, 3 / 5), (1, (1 / 6 + 2 * 2 / 6 + 3 * 3 / 6) / 6)),
+    "A12": (KEY, "a x y c d e z", (0, 0), ((1 + 1 / 2 + 2 / 3) / 6, 4 / 7)),
+    "A13": (KEY, "axycdez", (1 / 3, 1 / 6), ((1 + 1 / 2 + 2 * 2 / 3) / 6, (1 / 7 + 1 / 7 + 2 * 2 / 7) / 7)),
+    "D1": ("12345 67 89ABC", "12345 6789ABC", (1, 9 / 10), (1, 16 / 21)),
+    "E1": ("12345 67 89ABC", "1234589ABC 67", (1, 9 / 10), (1, 7 / 12)),
+    "F1": ("ABCD", "AB CD", (2 / 3, 1)),
+    "J1": ("ABC", "AC", (1 / 2, 1)),
+    "K1": ("BCDEGHJ", "ABC DEF GHI", (3 / 6, 3 / 6)),
+    "L1": ("ABC DEFG", "AB CD FGH", (2 / 5, 2 / 4)),
+    "N1": ("a b c d e f", "a b c d e f", (0, 0), (1, 1), (1, 1)),
+    "N4": ("a b c d e f", "a b c x y z", (0, 0)),
+    "nothing found": ("ab", "", (0, 0), (0, 0), (0, 0)),
+    "nothing there": ("", "ab", (0, 0), (0, 0), (0, 0)),
+    "neither": ("", "", (0, 0), (0, 0), (0, 0)),
+}
 
 
 def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer) -> None:
@@ -107,37 +137,6 @@ def test_speakers_genres_and_documents_without_words(tokenizer: ElmoTokenizer) -
     assert [one.characters for one in found] == [None, [], [], None, None]
 
 
-# The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
-# and response, a letter for a mention and a capital for one that overlaps; recall and precision of MUC, B-cubed, CEAF.
-KEY = "a bc def"
-A4 = (1 / 3, 1 / 3), ((3 + 1 / 3) / 6, (1 + 4 / 3 + 1 / 2) / 7), (2.2 / 3, 2.2 / 4)
-A3, A5 = 1 + 4 / 5 + 6 / 7, 1 + 4 / 6 + 2 / 5
-CASES = {
-    "A1": (KEY, "a bc def", (1, 1), (1, 1), (1, 1)),
-    "A2": (KEY, "a de", (1 / 3, 1), (7 / 18, 1), (0.6, 0.9)),
-    "A3": (KEY, "a bcx defy z", (1, 3 / 5), (1, (4 + 7 / 12) / 9), (A3 / 3, A3 / 4)),
-    "A4": (KEY, "a bcx dy z", *A4),
-    "A5": (KEY, "a bcxB dy z", (1 / 3, 1 / 4), (5 / 9, 2.5 / 8), (A5 / 3, A5 / 4)),
-    "A6": (KEY, "a bcx dy Bz", (1 / 3, 1 / 4), (5 / 9, (1 + 4 / 3 + 1 / 2) / 8), (2.2 / 3, 2.2 / 4)),
-    "A7": (KEY, "a bcxb dy z", *A4),  # b is there twice, and counts once
-    "A10": (KEY, "a b c d e f", (0, 0), (3 / 6, 1)),
-    "A11": (KEY, "abcdef", (1, 3 / 5), (1, (1 / 6 + 2 * 2 / 6 + 3 * 3 / 6) / 6)),
-    "A12": (KEY, "a x y c d e z", (0, 0), ((1 + 1 / 2 + 2 / 3) / 6, 4 / 7)),
-    "A13": (KEY, "axycdez", (1 / 3, 1 / 6), ((1 + 1 / 2 + 2 * 2 / 3) / 6, (1 / 7 + 1 / 7 + 2 * 2 / 7) / 7)),
-    "D1": ("12345 67 89ABC", "12345 6789ABC", (1, 9 / 10), (1, 16 / 21)),
-    "E1": ("12345 67 89ABC", "1234589ABC 67", (1, 9 / 10), (1, 7 / 12)),
-    "F1": ("ABCD", "AB CD", (2 / 3, 1)),
-    "J1": ("ABC", "AC", (1 / 2, 1)),
-    "K1": ("BCDEGHJ", "ABC DEF GHI", (3 / 6, 3 / 6)),
-    "L1": ("ABC DEFG", "AB CD FGH", (2 / 5, 2 / 4)),
-    "N1": ("a b c d e f", "a b c d e f", (0, 0), (1, 1), (1, 1)),
-    "N4": ("a b c d e f", "a b c x y z", (0, 0)),
-    "nothing found": ("ab", "", (0, 0), (0, 0), (0, 0)),
-    "nothing there": ("", "ab", (0, 0), (0, 0), (0, 0)),
-    "neither": ("", "", (0, 0), (0, 0), (0, 0)),
-}
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_the_published_cases(name: str) -> None:
     key, response, *expected = CASES[name]
@@ -171,9 +170,6 @@ def test_metrics_of_trainer() -> None:
     keys[0].append([(5, 5)])
     with_singletons = hf_elmo.coreference_metrics(singletons=True)(prediction)
     assert with_singletons == score_clusters(keys, responses) | {"mentions_kept": 4 / 5}
-
-
-GAP_TEXT = "President Ann Lee met Bob Roy when she called; he, Bob, ran."
 
 
 def gap_row(pronoun: str, a: object, b: object, kind: type = str) -> dict:

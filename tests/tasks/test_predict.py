@@ -41,6 +41,8 @@ HEADS = {
     "clusters": (RESOLVER, heads.MENTIONS, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
 approximately = functools.partial(pytest.approx, abs=1e-5)
+MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three windows
+SPLIT = {"esim": ("don't go", "a-b , c"), "answers": ("don't go ?", "a.b  c,d"), "clusters": "a-b\nc."}
 
 
 def checkpoint(folder: Path, head: str = "classes", **changes: object) -> Path:
@@ -156,9 +158,6 @@ def interrupt(model: torch.nn.Module, call: Callable[[], object]) -> None:
     handle.remove()
 
 
-MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three windows
-
-
 def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) -> None:
     model = CLASSIFIER.from_pretrained(checkpoint(tmp_path / "model"))
     source, output = write_lines(tmp_path / "in.txt", MANY), tmp_path / "out.jsonl"
@@ -200,9 +199,6 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
     assert list(map(json.loads, output.read_text("utf-8").splitlines())) == records
     assert [one["speaker_ids"][0].unique_consecutive().tolist() for one in read[:2]] == [[1, 2], [1, 0, 1]]
     assert [one["genre_ids"].tolist() for one in read[:2]] == [[0], [2]]
-
-
-SPLIT = {"esim": ("don't go", "a-b , c"), "answers": ("don't go ?", "a.b  c,d"), "clusters": "a-b\nc."}
 
 
 @pytest.mark.parametrize("head", SPLIT)

@@ -16,24 +16,6 @@ from tests.heads import TAGS, make
 
 IDS = TAGS["id2label"]
 TEXT = "Anna-Lena (of Rome) met  Bob."
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: str) -> None:
-    tokenizer.padding_side = side
-    encoded = tokenizer([["Ann", "met", "Bob"], ["It"]], is_split_into_words=True)
-    encoded["labels"] = tokenizer.align_labels(encoded, [[1, 0, 3], [0]])
-    rows = [{name: column[row] for name, column in encoded.items()} for row in range(2)]
-    expected = DataCollatorForTokenClassification(tokenizer)([dict(row) for row in rows])
-    found = hf_elmo.TaggingCollator(tokenizer)(rows)
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        assert torch.equal(found[key], value), key
-    rows[1]["labels"] = [0]  # the label of its word alone
-    with pytest.raises(ValueError, match="align_labels"):
-        make("tagger")(**hf_elmo.TaggingCollator(tokenizer)(rows))
-
-
 ANNA = [("Anna", "B-x"), ("met", "O")]
 FILES = {
     "documents": ("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n", {}, [[ANNA[0], ("1-2", "O")], [("#", "O")]]),
@@ -52,6 +34,35 @@ FILES = {
     "WebAnno": ("#Text=Anna met\n1-1\t0-4\tAnna\tB-x\n1-2\t5-8\tmet\tO\n", {"word": 2, "tag": 3}, [ANNA]),
     "nothing": ("\n", {}, []),
 }
+ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
+ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
+# True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
+CASES = {
+    "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
+    "the verb does not count": ("B-ARG0 B-V O", "B-ARG0 O B-V", (1, 0, 0)),
+    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V O", (0, 1, 1)),
+    "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
+    "a continuation of nothing": ("B-V O B-ARG1", "B-V O B-C-ARG1", (1, 0, 0)),
+    "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
+    "nothing found": ("B-ARG0 B-V", "O O", (0, 0, 1)),
+    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 O", "B-ARG0 B-ARG1 B-V B-ARG1 O", (1, 2, 1)),
+}
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: str) -> None:
+    tokenizer.padding_side = side
+    encoded = tokenizer([["Ann", "met", "Bob"], ["It"]], is_split_into_words=True)
+    encoded["labels"] = tokenizer.align_labels(encoded, [[1, 0, 3], [0]])
+    rows = [{name: column[row] for name, column in encoded.items()} for row in range(2)]
+    expected = DataCollatorForTokenClassification(tokenizer)([dict(row) for row in rows])
+    found = hf_elmo.TaggingCollator(tokenizer)(rows)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+    rows[1]["labels"] = [0]  # the label of its word alone
+    with pytest.raises(ValueError, match="align_labels"):
+        make("tagger")(**hf_elmo.TaggingCollator(tokenizer)(rows))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -133,10 +144,6 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
         assert [one["entity"] for one in batched[0]] == [one["entity"] for one in alone]
 
 
-ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
-ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
-
-
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
@@ -148,19 +155,6 @@ ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
 )
 def test_arguments_are_spans_with_their_continuations(tags: str, expected: list) -> None:
     assert hf_elmo.arguments_of(tags.split()) == expected
-
-
-# True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
-CASES = {
-    "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
-    "the verb does not count": ("B-ARG0 B-V O", "B-ARG0 O B-V", (1, 0, 0)),
-    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V O", (0, 1, 1)),
-    "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
-    "a continuation of nothing": ("B-V O B-ARG1", "B-V O B-C-ARG1", (1, 0, 0)),
-    "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
-    "nothing found": ("B-ARG0 B-V", "O O", (0, 0, 1)),
-    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 O", "B-ARG0 B-ARG1 B-V B-ARG1 O", (1, 2, 1)),
-}
 
 
 @pytest.mark.parametrize("case", [*CASES, "together"])
