@@ -9,7 +9,7 @@ from hf_elmo import ElmoForQuestionAnswering, ElmoTokenizer
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
 from tests.heads import ENDS, STARTS, VECTORS, batch_of, without_labels
-from tests.test_encoders import plain_bilstm
+from tests.test_modeling_classification import plain_bilstm
 
 HEADS = {
     "plain": ("answers", {}),
