@@ -118,7 +118,7 @@ def model() -> "ElmoModel":
 @pytest.fixture
 def source(tmp_path: Path) -> tuple[Path, Path]:
     """A small model in AllenNLP's format: its options and its weights."""
-    from tests.allennlp_files import write_files
+    from tests.source_files import write_files
 
     return write_files(tmp_path / "source")
 

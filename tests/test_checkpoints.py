@@ -24,18 +24,8 @@ from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
 
-from .allennlp_files import write_files
-from .factories import (
-    CODE,
-    TINY,
-    contents,
-    save_checkpoint,
-    small_checkpoint,
-    small_model,
-    whitespace_tokenizer,
-    write_lines,
-)
-from .manylangs_files import make_settings, write_model
+from .factories import CODE, TINY, contents, save_checkpoint, small_checkpoint, small_model, write_lines
+from .source_files import make_settings, write_files, write_model
 
 REPO = "somebody/elmo-test"
 FILES = {*CODE["ElmoModel"], *CODE["ElmoTokenizer"]}
@@ -97,11 +87,11 @@ def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel, tmp_pa
     model.bilm.layers[0].lstm.bias.data[0] += 1
     assert model_fingerprint(model) not in found
     assert len(set(found)) == 2
-    tokenizer = whitespace_tokenizer()
+    tokenizer = ElmoTokenizer("whitespace")
     before = tokenizer_fingerprint(tokenizer)
     tokenizer(["a text", "b"], padding=True, truncation=True, max_length=3)
     assert tokenizer_fingerprint(tokenizer) == before
-    assert before not in map(tokenizer_fingerprint, (ElmoTokenizer(), whitespace_tokenizer(max_word_length=9)))
+    assert before not in map(tokenizer_fingerprint, (ElmoTokenizer(), ElmoTokenizer("whitespace", 9)))
 
 
 def require_no_path(folder: Path, parent: Path) -> None:

@@ -13,15 +13,14 @@ from transformers import Trainer, TrainingArguments
 
 import hf_elmo
 from hf_elmo.allennlp import ElmoEmbedder
-from tests import allennlp_files, emulated_device
+from tests import emulated_device, source_files
 from tests.emulated_device import EmulatedDevice
-from tests.factories import SENTENCES, TINY, small_model, whitespace_tokenizer, write_lines
+from tests.factories import SENTENCES, TEXTS, TINY, small_language_model, small_model, small_tokenizer, write_lines
 from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batch_of, make, tensors_of
-from tests.language_models import TEXTS, small_language_model, small_tokenizer
 
 pytestmark = pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
 CPU, GPU = "cpu", "gpu:0"
-TOKENIZER = whitespace_tokenizer()
+TOKENIZER = hf_elmo.ElmoTokenizer("whitespace")
 
 
 @pytest.fixture
@@ -141,7 +140,7 @@ def language(folder: Path, place: str) -> Any:
 
 
 def with_allennlp(folder: Path, place: str) -> Any:
-    files = allennlp_files.write_files(folder / "source")
+    files = source_files.write_files(folder / "source")
     embedder = ElmoEmbedder(*files, cuda_device=-1 if place == CPU else 0)
     return [*embedder.embed_sentences([text.split() for text in SENTENCES])]
 

@@ -20,7 +20,7 @@ from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo_cli import main
 
 from .factories import TINY
-from .manylangs_files import make_settings, write_model
+from .source_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -15,8 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining
-from tests.factories import save_checkpoint, small_model, write_lines
-from tests.language_models import small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
 
 pytest.importorskip("nltk")
 

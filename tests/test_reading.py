@@ -26,8 +26,7 @@ from hf_elmo.conversion import convert
 from hf_elmo.reading.files import find_files, read_lines
 from hf_elmo.reading.rows import Rows, check_row
 from hf_elmo_cli import main
-from tests.factories import save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
-from tests.language_models import small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
 from tests.pretraining.conftest import CONFIG
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -292,7 +291,8 @@ def test_the_words_of_a_file_are_as_many_as_another_program_counts(tmp_path, nam
 
 def words_by(command: str, folder: Path, path: Path, options: list[str]) -> set[str] | int:
     """The words that a command reads (of `perplexity`, their number, boundaries included)."""
-    tokenizer = whitespace_tokenizer(vocab_file=str(write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "a"])))
+    vocabulary = write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "a"])
+    tokenizer = hf_elmo.ElmoTokenizer("whitespace", vocab_file=str(vocabulary))
     if command == "predict":
         model = small_model(ElmoForTokenClassification)
     else:
@@ -341,7 +341,7 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
     """Nor `vocab` over a text, as with its arguments in another order."""
     text, words = write_lines(tmp_path / "in" / "a.txt", ["a b"]), write_lines(tmp_path / "b.txt", ["a"])
     (tmp_path / "link.txt").symlink_to(text)
-    model = str(small_checkpoint(tmp_path / "model", ElmoForTokenClassification))
+    model = str(save_checkpoint(tmp_path / "model", small_model(ElmoForTokenClassification)))
     for arguments in (
         ["embed", text, tmp_path / "link.txt", "--model", model],
         ["embed", f"{tmp_path}/in/*", text],

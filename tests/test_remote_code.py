@@ -16,9 +16,8 @@ from hf_elmo.checkpoints.hub import add_remote_code
 from hf_elmo.conversion import convert
 
 from . import heads
-from .allennlp_files import write_words
 from .factories import CODE, save_checkpoint, small_config
-from .manylangs_files import make_settings, write_model
+from .source_files import make_settings, write_model, write_words
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

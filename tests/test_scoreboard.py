@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
 import hf_elmo
-from tests.factories import save_checkpoint, write_lines
-from tests.language_models import sentence_logits, small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, sentence_logits, small_language_model, small_tokenizer, write_lines
 
 pytest.importorskip("sklearn")
 

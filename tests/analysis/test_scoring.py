@@ -11,8 +11,7 @@ import pytest
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, perplexity
 from hf_elmo.analysis.scoring import next_words, score, substitutes
 from hf_elmo_cli import main
-from tests.factories import save_checkpoint, write_lines
-from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
+from tests.factories import TEXTS, save_checkpoint, sentence_logits, small_language_model, small_tokenizer, write_lines
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from hf_elmo.conversion.allennlp_archive import read_archive
 from hf_elmo_cli import main
 
 from .. import parity
-from ..allennlp_files import make_options
 from ..factories import SENTENCES, write_lines
 from ..reference import NumpyELMo
+from ..source_files import make_options
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
 PUBLISHED = "https://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_options.json"

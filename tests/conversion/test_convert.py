@@ -20,10 +20,9 @@ from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo_cli import main
 
-from ..allennlp_files import make_options, write_files
 from ..factories import contents, write_lines
 from ..kills import run_with_kills
-from ..manylangs_files import make_settings, write_model
+from ..source_files import make_options, make_settings, write_files, write_model
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
 COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}

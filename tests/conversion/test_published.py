@@ -8,8 +8,7 @@ import pytest
 
 from hf_elmo.conversion import convert
 from hf_elmo.conversion.published import PUBLISHED, download, page
-from tests.allennlp_files import write_files
-from tests.manylangs_files import make_settings, write_model
+from tests.source_files import make_settings, write_files, write_model
 
 pytest.importorskip("sklearn")
 pytest.importorskip("datasets")
