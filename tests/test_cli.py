@@ -27,6 +27,13 @@ COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands
 VALUES = {"false": False, "False": False, "true": True, "null": None, "None": None, "12": 12, ".5": 0.5, "1e-3": 0.001}
 VALUES |= {"adagrad": "adagrad", "a=b": "a=b", "": "", "'1'": "1", '{"a": [1]}': {"a": [1]}, "{'a': (1,)}": {"a": (1,)}}
 VALUES["__import__('os')"] = "__import__('os')"
+MISSING = [
+    "embed missing.txt new/out.npz",
+    "neighbors 'A word.' word missing.txt",
+    "pretrain text.txt out --held-out missing.txt",
+    "convert missing.json missing.hdf5 out",
+    "predict text.txt out.jsonl --model ./missing",
+]
 
 
 def parsed(line: list[str]) -> dict:
@@ -132,16 +139,7 @@ def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, caps
     assert "\none sentence, word-vectors: plain PyTorch\n    not word-cache: switched off\n" in printed
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "embed missing.txt new/out.npz",
-        "neighbors 'A word.' word missing.txt",
-        "pretrain text.txt out --held-out missing.txt",
-        "convert missing.json missing.hdf5 out",
-        "predict text.txt out.jsonl --model ./missing",
-    ],
-)
+@pytest.mark.parametrize("command", MISSING)
 def test_what_does_not_exist_is_named_and_nothing_is_written(command, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("A word is a word .\n" * 50)

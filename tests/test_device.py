@@ -21,6 +21,14 @@ from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batc
 pytestmark = pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
 CPU, GPU = "cpu", "gpu:0"
 TOKENIZER = hf_elmo.ElmoTokenizer("whitespace")
+MISTAKES = [
+    (lambda x: x.numpy(), "numpy"),
+    (lambda x: x + torch.ones(3), "on the CPU"),
+    (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
+    (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
+    (lambda x: x.normal_(generator=torch.Generator()), "generator"),
+    (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
+]
 
 
 @pytest.fixture
@@ -59,17 +67,7 @@ def outputs_and_gradients(name: str, place: str) -> dict[str, Any]:
     return {key: tensor.detach().cpu().numpy() for key, tensor in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (lambda x: x.numpy(), "numpy"),
-        (lambda x: x + torch.ones(3), "on the CPU"),
-        (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
-        (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
-        (lambda x: x.normal_(generator=torch.Generator()), "generator"),
-        (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
-    ],
-)
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
 def test_mistakes_are_errors_as_on_a_gpu(device, mistake, message):
     x = torch.ones(3, device=GPU)
     assert (x[torch.tensor([2, 0])] * torch.tensor(3.0)).tolist() == [3, 3]

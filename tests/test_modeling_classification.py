@@ -33,6 +33,13 @@ SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
 MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
 HEAD = {f"classifier.{name}" for name in (*MIX, "out_proj.weight", "out_proj.bias")}
 TRAINED = {ElmoForSequenceClassification: HEAD, ElmoModel: MIX, ElmoForPreTraining: {"lm_head.weight", "lm_head.bias"}}
+PROBLEMS = {
+    "integers": ("single_label_classification", cross_entropy, torch.tensor([2, 0, 1, 2])),
+    "booleans": ("single_label_classification", cross_entropy, torch.tensor([True, False, False, True])),
+    "zeros and ones": ("multi_label_classification", binary_cross_entropy_with_logits, SEVERAL_LABELS),
+    "numbers": ("regression", mse_loss, torch.tensor([0.5, 1.0, -2.0, 0.0])),
+    "a column of integers": ("regression", mse_loss, torch.tensor([[1], [0], [2], [0]])),
+}
 
 
 def make(**changes: object) -> ElmoForSequenceClassification:
@@ -149,17 +156,7 @@ def test_texts_start_from_the_state(tokenizer: ElmoTokenizer, head: str) -> None
     assert (found - model(**batch).logits).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("problem", "loss", "labels"),
-    [
-        ("single_label_classification", cross_entropy, torch.tensor([2, 0, 1, 2])),
-        ("single_label_classification", cross_entropy, torch.tensor([True, False, False, True])),
-        ("multi_label_classification", binary_cross_entropy_with_logits, SEVERAL_LABELS),
-        ("regression", mse_loss, torch.tensor([0.5, 1.0, -2.0, 0.0])),
-        ("regression", mse_loss, torch.tensor([[1], [0], [2], [0]])),
-    ],
-    ids=["integers", "booleans", "zeros and ones", "numbers", "a column of integers"],
-)
+@pytest.mark.parametrize(("problem", "loss", "labels"), PROBLEMS.values(), ids=PROBLEMS)
 def test_the_problem_type_of_the_labels(inputs: dict, problem: str, loss: Callable, labels: Tensor) -> None:
     model = make(num_labels=1 if problem == "regression" else LABELS)
     output = model(**inputs, labels=labels)

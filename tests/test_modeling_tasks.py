@@ -41,6 +41,12 @@ WRONG_LABELS = [
     ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
     ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
 ]
+DROPOUTS = {
+    "hidden_dropout": ["no head", "language models", "pooled"],
+    "classifier_dropout": ["pooled", "answers", "resolver 2018"],
+    "encoder_dropout": ["last", "biattentive", "answers"],
+    "encoder_recurrent_dropout": ["roles"],
+}
 
 
 @pytest.mark.parametrize("head", NETWORKS)
@@ -309,21 +315,7 @@ def test_more_mixes_than_the_checkpoint_has_are_new(tmp_path: Path, inputs: dict
     torch.testing.assert_close(*(each(**inputs, output_hidden_states=True).hidden_states for each in (model, two)))
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [
-        ("no head", "hidden_dropout"),
-        ("language models", "hidden_dropout"),
-        ("pooled", "hidden_dropout"),
-        ("pooled", "classifier_dropout"),
-        ("last", "encoder_dropout"),
-        ("biattentive", "encoder_dropout"),
-        ("roles", "encoder_recurrent_dropout"),
-        ("answers", "encoder_dropout"),
-        ("answers", "classifier_dropout"),
-        ("resolver 2018", "classifier_dropout"),
-    ],
-)
+@pytest.mark.parametrize(("name", "field"), [(name, field) for field in DROPOUTS for name in DROPOUTS[field]])
 def test_dropout_acts_in_training_only(tokenizer: ElmoTokenizer, name: str, field: str) -> None:
     """Each rate alone makes a difference in training, and none in evaluation."""
     batch = batch_of(tokenizer, name)

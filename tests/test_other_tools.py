@@ -1,4 +1,5 @@
-"""transformers' pipelines, sentence-transformers, spaCy and scikit-learn on a saved checkpoint."""
+"""Other tools on a model or a saved checkpoint: transformers' pipelines, sentence-transformers, spaCy, scikit-learn,
+weights that accelerate loads when a module is called or torchao rounds, and PEFT's adapters."""
 
 import pickle
 from pathlib import Path
@@ -9,15 +10,29 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, pipeline
+from accelerate import disk_offload
+from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, TorchAoConfig, pipeline
 
 import hf_elmo
-from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTokenClassification
 from hf_elmo import ElmoTokenizer as Tokenizer
 from tests.factories import SENTENCES, save_checkpoint, small_model
+from tests.heads import HEADS, MODELS, NO_DROPOUT, VECTORS, batch_of, make, make_new, tensors_of, without_labels
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
 TEXTS = ["The bank failed. It closed.", "", "A river bank"]
+LINEAR = ["carry", "transform", "projection"]
+RECURRENT = [f"lstm.weight_{part}{suffix}" for part in ("ih", "hh", "hr") for suffix in ("", "_reverse")]
+LSTM = {"target_modules": LINEAR, "target_parameters": RECURRENT}
+CHARACTERS = {"target_modules": r".*convolutions\.\d+|.*embedding|.*projection"}
+TASKS = {  # of each head, the type of PEFT's tasks, fields of its configuration, and what adapters are for
+    "last": ("SEQ_CLS", {"classifier_hidden_size": 9}, LSTM),
+    "biattentive": ("SEQ_CLS", {"elmo_at_output": True}, CHARACTERS),
+    "tagger": ("TOKEN_CLS", {"encoder_type": "bilstm", "encoder_hidden_size": 7, "tagging_crf": True}, LSTM),
+    "roles": ("TOKEN_CLS", {}, {"target_modules": LINEAR}),
+    "no answer": ("QUESTION_ANS", {}, {"target_modules": LINEAR}),
+    "resolver 2018": (None, {}, {"target_modules": LINEAR}),
+}
 
 
 def classifier(**fields: object) -> torch.nn.Module:
@@ -164,3 +179,118 @@ def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path: P
         save_checkpoint(tmp_path / "model", small_model(seed=seed), Tokenizer())
         np.testing.assert_array_equal(cached.fit_transform(SENTENCES), vectorizer.transform(SENTENCES))
     assert len([*(tmp_path / "cache").rglob("output.pkl")]) == 2
+
+
+@torch.no_grad()
+def test_offloaded_weights_give_the_same_numbers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    batch, model = batch_of(tokenizer, "language models"), make("language models", num_sampled=7, settled_start=True)
+    torch.nn.init.normal_(model.elmo.bilm.initial_cell)
+    expected = tensors_of(model(**batch))
+    disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+    assert all(parameter.is_meta for parameter in model.parameters())
+    torch.testing.assert_close(tensors_of(model(**batch)), expected, atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match="lm_head"):  # a sampled softmax needs the weights themselves
+        model.train()(**batch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_each_module_that_has_parameters_is_called(tokenizer: Tokenizer, name: str) -> None:
+    """So that the hooks of offloading, sharding and pruning run."""
+    model, called = make(name), set()
+    modules = {name: module for name, module in model.named_modules() if [*module.parameters()]}
+    modules = {name: module for name, module in modules.items() if not isinstance(module, torch.nn.ModuleList)}
+    for module_name, module in modules.items():
+        module.register_forward_hook(lambda *_, name=module_name: called.add(name))
+    model(**batch_of(tokenizer, name))
+    # Heads and language models read the biLM's layers, by a method of the ElmoModel, and not its mix.
+    assert modules.keys() - called == (set() if model.base_model is model else {"elmo", "elmo.scalar_mix"})
+
+
+def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """It gives what its rounded weights give, also saved and loaded again; its softmax is not sampled."""
+    quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
+    inputs, plain = batch_of(tokenizer, "language models"), make_new("language models", num_sampled=7)
+    plain.save_pretrained(tmp_path / "plain")
+    settings = TorchAoConfig(quantization.Int8WeightOnlyConfig(), modules_to_not_convert=[])
+    loaded = ElmoForPreTraining.from_pretrained(tmp_path / "plain", quantization_config=settings)
+    before, found = plain(**inputs).loss, loaded(**inputs).loss
+    rounded = {name: p for name, p in loaded.named_parameters() if type(p) is not torch.nn.Parameter}
+    linears = ["projection", *(f"highways.{layer}.{name}" for layer in range(2) for name in ("carry", "transform"))]
+    assert {"lm_head.weight", *(f"elmo.char_encoder.{name}.weight" for name in linears)} <= set(rounded)
+    for name, parameter in rounded.items():
+        plain.get_parameter(name).data.copy_(parameter.dequantize())
+    torch.testing.assert_close(found, plain(**inputs).loss, atol=1e-5, rtol=0)
+    assert found != before
+    loaded.save_pretrained(tmp_path / "quantized")
+    again = ElmoForPreTraining.from_pretrained(tmp_path / "quantized")
+    torch.testing.assert_close(again(**inputs).loss, found, atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="lm_head"):  # it would read the weights themselves
+        loaded.train()(**inputs)
+
+
+@pytest.fixture
+def peft() -> ModuleType:
+    return pytest.importorskip("peft", reason="peft is not installed")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_adapters_and_all_of_a_head_are_trained_and_saved(peft: ModuleType, tmp_path: Path, name: str) -> None:
+    """By PEFT's defaults for the task. Loaded into another new head on the same biLM, they predict the same."""
+    task, fields, targets = TASKS[name]
+    make_new(name).elmo.save_pretrained(tmp_path / "bilm")
+    model_class, own_fields = HEADS[name]
+    fields = {**own_fields, **VECTORS, **fields, **NO_DROPOUT}
+    batch = batch_of(Tokenizer("whitespace"), name, words=True)
+    inputs = without_labels(batch)
+    config = peft.LoraConfig(task_type=task, r=2, modules_to_save=None if task else ["classifier"], **targets)
+    base = model_class.from_pretrained(tmp_path / "bilm", **fields)
+    head, expected = {key for key, _ in base.head.named_parameters()}, tensors_of(base(**inputs))
+    model = peft.get_peft_model(base, config)
+    # A new adapter changes nothing.
+    torch.testing.assert_close(tensors_of(model.eval()(**inputs)), expected, atol=1e-6, rtol=0)
+    trained = {key: parameter for key, parameter in model.train().named_parameters() if parameter.requires_grad}
+    before = {key: value.detach().clone() for key, value in trained.items()}
+    optimizer = torch.optim.Adam(trained.values(), lr=0.05)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+    assert not [key for key, value in trained.items() if "lora" in key and torch.equal(value, before[key])]
+    changed = {key for key, value in trained.items() if not torch.equal(value, before[key])}
+    names = {key.partition(f".{base.head_name}.")[2].replace("modules_to_save.default.", "") for key in changed}
+    assert {key for key in head - names if not key.endswith(("scores.bias", "attention.bias"))} == set()
+    model.eval().save_pretrained(tmp_path / "adapter")
+    torch.manual_seed(7)
+    fresh = model_class.from_pretrained(tmp_path / "bilm", **fields)
+    loaded = peft.PeftModel.from_pretrained(fresh, tmp_path / "adapter").eval()
+    expected = tensors_of(model(**inputs))
+    torch.testing.assert_close(tensors_of(loaded(**inputs)), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(tensors_of(loaded.merge_and_unload()(**inputs)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft: ModuleType, reentrant: bool) -> None:
+    batch, gradients = batch_of(Tokenizer("whitespace"), "pooled"), []
+    for checkpointing in (False, True):
+        base = make_new("pooled", **NO_DROPOUT)
+        model = peft.get_peft_model(base, peft.LoraConfig(r=2, init_lora_weights=False, **LSTM)).double().train()
+        if checkpointing:
+            base.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        torch.manual_seed(0)
+        for parameter in trained.values():
+            torch.nn.init.normal_(parameter)
+        model(**batch).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in trained.items()})
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_sampled_softmax_does_not_pass_by_its_adapter(peft: ModuleType) -> None:
+    inputs = batch_of(Tokenizer(), "language models")
+    config = peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
+    model = peft.get_peft_model(make_new("language models", freeze_bilm=False, num_sampled=7), config)
+    with pytest.raises(ValueError, match="lm_head"):  # it would read the weights of the head, not the adapter's
+        model.train()(**inputs)
+    adapted = model.eval()(**inputs).loss
+    torch.testing.assert_close(adapted, model.merge_and_unload()(**inputs).loss)

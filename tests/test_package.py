@@ -31,6 +31,7 @@ CALLS = {
     "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
     "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
 }
+TASKS = ["ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 
 
 def run(code: str, **options: object) -> str:
@@ -59,9 +60,6 @@ print(json.dumps(sorted(set(dir()) & set(hf_elmo.__all__))))
     assert not HEAVY & {*modules, *(module.split(".")[0] for module in modules)}
     assert names == sorted(hf_elmo.__all__)
     assert all(getattr(hf_elmo, name).__name__ == name for name in names)
-
-
-TASKS = ["ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 
 
 @pytest.mark.parametrize("head", ["Model", *TASKS])

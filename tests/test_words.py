@@ -44,6 +44,7 @@ INVISIBLE = {
 OFTEN = st.sampled_from(" \t\n\x1c\x85\u00a0\u2028\u3000.,'-_“’<>S/aZé0\u0301\U000e01ef\0")
 ANY_TEXT = st.text(OFTEN | st.characters(codec="utf-8"), max_size=30)
 TOKENIZERS = [ElmoTokenizer(splitting) for splitting in ("lm1b", "whitespace", "characters")]
+TOKENIZERS += [ElmoTokenizer(split_special_tokens=False)]
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, WORD_PADDING = 256, 257, 258, 259, 260
 
 
@@ -85,9 +86,6 @@ def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader
     again = loader.from_pretrained(tmp_path / "own")
     assert again.tokenize("A b|C d.") == tokenizer.tokenize("A b|C d.") == ["a b", "c d."]
     assert again(["A b|C"], is_split_into_words=True).tokens() == ["<S>", "A b|C", "</S>"]
-
-
-TOKENIZERS.append(ElmoTokenizer(split_special_tokens=False))
 
 
 @settings(max_examples=10, deadline=None)

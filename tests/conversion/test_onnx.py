@@ -122,11 +122,10 @@ def exported_by_transformers(model: PreTrainedModel, example: dict[str, Tensor])
         return DynamoExporter().export(model, example, config=DynamoConfig(dynamic=True))
 
 
-EXPORTERS = {"language models": exported_by_torch, "pooled": exported_by_transformers}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "export"), EXPORTERS.items())
+@pytest.mark.parametrize(
+    ("name", "export"), [("language models", exported_by_torch), ("pooled", exported_by_transformers)]
+)
 def test_other_exporters(name: str, export: Callable) -> None:
     model, inputs = make(name), batches(name)
     graph = export(exportable(model), inputs[0])

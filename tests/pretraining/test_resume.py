@@ -35,6 +35,15 @@ sys.exit(main(sys.argv[1:]))
 """
 # Its --cpu would start one process, whatever --num_processes says.
 ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
+CHANGES = [
+    ("learning_rate", {"learning_rate": 0.1}),
+    ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
+    ("layout", {"layout": "sentences"}),
+    ("vocabulary", {"vocabulary": "words.txt"}),
+    ("text", {"inputs": "other.txt"}),
+    ("held-out text", {"held_out": "other.txt"}),
+    ("init", {"init": "run", "config": None, "recipe": "new"}),
+]
 
 
 def resume(folder: Path, inputs: Any, **changes: Any) -> None:
@@ -108,18 +117,7 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
         pretrain(stream.skip(1), tmp_path / "stopped", resume=True, **how)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("learning_rate", {"learning_rate": 0.1}),
-        ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
-        ("layout", {"layout": "sentences"}),
-        ("vocabulary", {"vocabulary": "words.txt"}),
-        ("text", {"inputs": "other.txt"}),
-        ("held-out text", {"held_out": "other.txt"}),
-        ("init", {"init": "run", "config": None, "recipe": "new"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes"), CHANGES)
 def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monkeypatch, name, changes):
     monkeypatch.chdir(tmp_path)
     counted, text = (run / "vocab.txt").read_text().splitlines(), files["general"].read_text()

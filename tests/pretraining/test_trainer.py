@@ -36,6 +36,12 @@ train(tokenizer, folder)
 with pytest.raises(ValueError, match="texts"):
     make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
 """
+DIVERGING = {
+    "logged": ({"save_strategy": "no"}, []),
+    "saved": ({"logging_steps": 100, "save_steps": 3}, []),
+    "with the filter": ({"save_steps": 1, "logging_nan_inf_filter": True}, ["checkpoint-1"]),
+    "evaluated": ({"logging_steps": 100, "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4}, []),
+}
 
 
 def make_trainer(
@@ -236,16 +242,7 @@ def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tm
     assert perplexity_of_two == pytest.approx(perplexity_of_one, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("how", "saved"),
-    [
-        ({"save_strategy": "no"}, []),
-        ({"logging_steps": 100, "save_steps": 3}, []),
-        ({"save_steps": 1, "logging_nan_inf_filter": True}, ["checkpoint-1"]),
-        ({"logging_steps": 100, "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4}, []),
-    ],
-    ids=["logged", "saved", "with the filter", "evaluated"],
-)
+@pytest.mark.parametrize(("how", "saved"), DIVERGING.values(), ids=DIVERGING)
 def test_a_training_that_diverges_ends_in_an_error(tokenizer, tmp_path, how, saved):
     trainer = make_trainer(tokenizer, tmp_path / "out", optim="sgd", learning_rate=1e30, max_steps=6, **how)
     before = signal.getsignal(signal.SIGINT)

@@ -43,6 +43,14 @@ HEADS = {
 approximately = functools.partial(pytest.approx, abs=1e-5)
 MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three windows
 SPLIT = {"esim": ("don't go", "a-b , c"), "answers": ("don't go ?", "a.b  c,d"), "clusters": "a-b\nc."}
+LINES = [
+    (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
+    (CLASSIFIER, NO_LABEL, "\t\n"),
+    (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
+    (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
+    (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
+    (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
+]
 
 
 def checkpoint(folder: Path, head: str = "classes", **changes: object) -> Path:
@@ -109,17 +117,7 @@ def test_files(tmp_path: Path, capsys, head: str) -> None:
         assert output.read_text(encoding="utf-8") == "".join(map(task.write if ending == ".tsv" else to_json, expected))
 
 
-@pytest.mark.parametrize(
-    ("head", "record", "lines"),
-    [
-        (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
-        (CLASSIFIER, NO_LABEL, "\t\n"),
-        (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
-        (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
-        (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
-        (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
-    ],
-)
+@pytest.mark.parametrize(("head", "record", "lines"), LINES)
 def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
     assert TASKS[head.__name__].write(record) == lines
 

@@ -47,6 +47,20 @@ CASES = {
     "nothing found": ("B-ARG0 B-V", "O O", (0, 0, 1)),
     "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 O", "B-ARG0 B-ARG1 B-V B-ARG1 O", (1, 2, 1)),
 }
+WRONG_LINES = [
+    ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
+    ("Anna\nmet\n", {}, 1),
+    ("Anna\tB-x\n\n\tO\n", {}, 3),
+    ("Anna\tB-x\nmet\t\n", {}, 2),
+    ("Anna B-x\nNew York B-y\n", {}, 2),
+    ("Anna NNP B-x\n", {"tag": -4}, 1),
+]
+ARGUMENTS = [
+    ("B-ARG1 I-ARG1 B-V O B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
+    ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
+    ("B-C-ARG1 O B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
+    ("I-ARG0 I-ARG1 I-ARG1 O I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
+]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -74,17 +88,7 @@ def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path:
     assert found == {"words": words, "tags": tags}
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "line"),
-    [
-        ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
-        ("Anna\nmet\n", {}, 1),
-        ("Anna\tB-x\n\n\tO\n", {}, 3),
-        ("Anna\tB-x\nmet\t\n", {}, 2),
-        ("Anna B-x\nNew York B-y\n", {}, 2),
-        ("Anna NNP B-x\n", {"tag": -4}, 1),
-    ],
-)
+@pytest.mark.parametrize(("text", "columns", "line"), WRONG_LINES)
 def test_a_line_without_its_columns_is_named(tmp_path: Path, text: str, columns: dict, line: int) -> None:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=rf"a\.txt, line {line}:"):
@@ -144,15 +148,7 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
         assert [one["entity"] for one in batched[0]] == [one["entity"] for one in alone]
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ("B-ARG1 I-ARG1 B-V O B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
-        ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
-        ("B-C-ARG1 O B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
-        ("I-ARG0 I-ARG1 I-ARG1 O I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
-    ],
-)
+@pytest.mark.parametrize(("tags", "expected"), ARGUMENTS)
 def test_arguments_are_spans_with_their_continuations(tags: str, expected: list) -> None:
     assert hf_elmo.arguments_of(tags.split()) == expected
 

@@ -15,6 +15,11 @@ from tests.factories import small_config, word_level
 
 SETTINGS = {"per_device_train_batch_size": 16, "learning_rate": 0.03, "seed": 3, "save_strategy": "no"}
 SETTINGS |= {"report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_steps": 3}
+METRICS = {
+    "one of three": ([[2, 1, 0], [0, 1, 0], [0, 3, 1], [0, 0, 1]], [0, 1, 2, 2], 3 / 4, (1 + 2 / 3 + 2 / 3) / 3),
+    "a sigmoid": ([[1], [-1], [1], [-2]], [1, 0, 0, 0], 3 / 4, (2 / 3 + 4 / 5) / 2),
+    "several at once": ([[1, -1], [1, 1], [-1, 1]], [[1, 0], [0, 1], [0, 1]], 2 / 3, (2 / 3 + 1) / 2),
+}
 
 
 def messages(number: int) -> tuple[list[str], list[int]]:
@@ -79,15 +84,7 @@ def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> No
     assert all(np.isfinite(float(entry["grad_norm"])) for entry in trainer.state.log_history if "grad_norm" in entry)
 
 
-@pytest.mark.parametrize(
-    ("logits", "labels", "accuracy", "macro_f1"),
-    [
-        ([[2, 1, 0], [0, 1, 0], [0, 3, 1], [0, 0, 1]], [0, 1, 2, 2], 3 / 4, (1 + 2 / 3 + 2 / 3) / 3),
-        ([[1], [-1], [1], [-2]], [1, 0, 0, 0], 3 / 4, (2 / 3 + 4 / 5) / 2),
-        ([[1, -1], [1, 1], [-1, 1]], [[1, 0], [0, 1], [0, 1]], 2 / 3, (2 / 3 + 1) / 2),
-    ],
-    ids=["one of three", "a sigmoid", "several at once"],
-)
+@pytest.mark.parametrize(("logits", "labels", "accuracy", "macro_f1"), METRICS.values(), ids=METRICS)
 def test_metrics_of_classes(logits: list, labels: list, accuracy: float, macro_f1: float) -> None:
     logits, labels = np.array(logits, np.float32), np.array(labels)
     chosen = logits.argmax(1) if logits.shape[1] == 3 else (logits > 0).astype(np.int64)
