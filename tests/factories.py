@@ -73,12 +73,10 @@ def small_checkpoint(folder: Path, model_class: type = ElmoModel, **changes: obj
     return save_checkpoint(folder, small_model(model_class, **changes))
 
 
-def word_level(
-    folder: Path, words: Sequence[str], model_class: type = ElmoModel, **changes: object
-) -> tuple[torch.nn.Module, ElmoTokenizer]:
+def word_level(folder: Path, words: Sequence[str]) -> tuple[ElmoModel, ElmoTokenizer]:
     """A model of random weights that embeds these words, and its tokenizer; the vocabulary is written into `folder`."""
     file = write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", *words])
-    model = small_model(model_class, **{"char_filters": [], "word_vocab_size": len(words) + 4} | changes)
+    model = small_model(char_filters=[], word_vocab_size=len(words) + 4)
     return model, whitespace_tokenizer(vocab_file=str(file), embeds_words=True)
 
 
@@ -93,9 +91,7 @@ def small_language_model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
     return small_model(ElmoForPreTraining, vocab_size=len(tokenizer.vocabulary), num_sampled=5)
 
 
-def sentence_logits(
-    model: ElmoForPreTraining, tokenizer: ElmoTokenizer, sentence: str
-) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+def sentence_logits(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, sentence: str) -> tuple:
     """Log-probabilities at each position of a single sentence, in both directions, and the ids of its words."""
     inputs = tokenizer(sentence.split(), is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():

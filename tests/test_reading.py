@@ -3,12 +3,11 @@
 import bz2
 import csv
 import gzip
-import json
 import lzma
 import os
 import re
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -121,6 +120,18 @@ READ_BY_ALL = [
     "eng.txt",
 ]
 READ_BY_ALL += ["open quote.csv", "bytes.csv", "korean.conll", "esp.train"]
+# Of each command its arguments, and the words in what it wrote or in what it printed.
+COMMANDS = {
+    "embed": ("IN out.parquet", lambda _: {*chain(*pyarrow.parquet.read_table("out.parquet")["words"].to_pylist())}),
+    "predict": ("IN out.jsonl", lambda _: {*chain(*pandas.read_json("out.jsonl", lines=True)["words"])}),
+    "neighbors": ("zebra zebra IN --any-word --top=99", lambda out: {*re.findall(r"(?m)^layer 0 +\S+ +(.*)$", out)}),
+    "vocab": ("IN words.txt", lambda _: {*Path("words.txt").read_text("utf-8").splitlines()[3:]}),
+    "pretrain": (
+        "IN out --steps=1 --batch-size=1 --window=1 --set=use_cpu=true",
+        lambda _: {*Path("out/vocab.txt").read_text("utf-8").splitlines()[3:]},
+    ),
+    "perplexity": ("IN", lambda out: int(re.search(r"(\d+) words", out)[1])),
+}
 ENCODED = Dataset.from_dict({"input_ids": [[[1] * 50]]})
 WRITERS = {
     "embed": lambda out: hf_elmo.embed(None, ["a"], f"{out}.npz"),
@@ -291,36 +302,21 @@ def test_the_words_of_a_file_are_as_many_as_another_program_counts(tmp_path, nam
 
 def words_by(command: str, folder: Path, path: Path, options: list[str]) -> set[str] | int:
     """The words that a command reads (of `perplexity`, their number, boundaries included)."""
+    arguments, read = COMMANDS[command]
     vocabulary = write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "a"])
     tokenizer = hf_elmo.ElmoTokenizer("whitespace", vocab_file=str(vocabulary))
-    if command == "predict":
-        model = small_model(ElmoForTokenClassification)
-    else:
-        model = small_language_model(tokenizer)
-    files = {"embed": "out.parquet", "predict": "out.jsonl", "vocab": "words.txt", "pretrain": "out"}
-    output = folder / files.get(command, "")
-    arguments = [command, *(["zebra", "zebra"] if command == "neighbors" else []), str(path)]
-    arguments += [str(output)] if command in files else []
-    arguments += ["--pretokenized", *options]
+    model = small_model(ElmoForTokenClassification) if command == "predict" else small_language_model(tokenizer)
     if command == "pretrain":
-        arguments += ["--steps=1", "--batch-size=1", "--window=1", "--set=use_cpu=true", *CONFIG]
+        options = [*options, *CONFIG]
     elif command != "vocab":
-        arguments += ["--model", str(save_checkpoint(folder / "model", model, tokenizer))]
-    printed = StringIO()
-    with redirect_stdout(printed):
-        main(["--traceback", *arguments, *(["--any-word", "--top=99"] if command == "neighbors" else [])])
-    if command == "embed":
-        return set(chain(*pyarrow.parquet.read_table(output)["words"].to_pylist()))
-    if command == "predict":
-        return set(chain(*(json.loads(line)["words"] for line in output.read_text("utf-8").splitlines())))
-    if command == "neighbors":
-        return {line.split(None, 3)[-1] for line in printed.getvalue().splitlines() if line.startswith("layer 0")}
-    if command == "perplexity":
-        return int(re.search(r"(\d+) words", printed.getvalue())[1])
-    return set((output / "vocab.txt" if command == "pretrain" else output).read_text("utf-8").splitlines()[3:])
+        options = [*options, "--model", str(save_checkpoint(folder / "model", model, tokenizer))]
+    given = [str(path) if argument == "IN" else argument for argument in arguments.split()]
+    with chdir(folder), redirect_stdout(StringIO()) as printed:
+        main(["--traceback", command, *given, "--pretokenized", *options])
+        return read(printed.getvalue())
 
 
-@pytest.mark.parametrize("command", ["embed", "predict", "neighbors", "vocab", "pretrain", "perplexity"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_the_same(tmp_path, command):
     """The same words of the same file, and the same refusal."""
     for number, name in enumerate(READ_BY_ALL):

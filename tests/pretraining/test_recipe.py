@@ -171,23 +171,14 @@ def test_vocab_command(files, tmp_path, capsys):
 
 
 def test_pretrain_command(files, tmp_path, capsys):
-    arguments = ["pretrain", str(files["general"]), str(tmp_path / "out"), "--pretokenized", "--steps", "4"]
-    assert main([*arguments, "--config=hidden_sise=4"]) == 1
-    arguments += ["--batch-size", "3", "--held-out", str(files["held_out"])]
-    arguments += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]
-    assert main([*arguments, *CONFIG]) == 0
+    command = ["pretrain", str(files["general"]), str(tmp_path / "out"), "--pretokenized", "--batch-size", "3"]
+    command += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]
+    assert main([*command, "--steps=4", "--config=hidden_sise=4"]) == 1
+    assert main([*command, "--steps=4", "--held-out", str(files["held_out"]), *CONFIG]) == 0
     assert "held-out perplexity after: forward" in capsys.readouterr().out
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
-    command = [
-        "pretrain",
-        str(files["general"]),
-        str(tmp_path / "alone"),
-        "--pretokenized",
-        "--steps=1",
-        "--batch-size=3",
-    ]
-    assert main([*command, "--set=use_cpu=true", *CONFIG]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'alone'}: written\n"
+    assert main([*command, "--steps=1", "--overwrite", *CONFIG]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out'}: written\n"
 
 
 def test_perplexity_command(trained, files, capsys):
