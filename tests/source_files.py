@@ -1,12 +1,15 @@
 """Small models in the formats of AllenNLP and of ELMoForManyLangs, made by the tests that read them."""
 
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 
 import h5py
 import numpy as np
 import torch
+
+from hf_elmo.conversion.published import PUBLISHED
 
 from .factories import write_lines
 
@@ -80,6 +83,22 @@ def write_words(folder: Path, lstm: dict | None = None) -> tuple[Path, Path]:
 
 
 # -- of ELMoForManyLangs -----------------------------------------------------------------------------------------------
+
+
+def write_published(cache: Path, name: str, sentences: list[list[str]]) -> list[Path]:
+    """The files or the archive of a small model, under the names of a published one, as a download leaves them."""
+    source, files = cache / "source" / name, [cache / name / path.rpartition("/")[2] for path in PUBLISHED[name].files]
+    if name.startswith("manylangs"):
+        write_model(source, make_settings(), sentences)
+    else:
+        options, weights = write_files(source)
+        weights = weights.rename(source / ("model.hdf5" if name.startswith("nlpl") else "weights.hdf5"))
+    files[0].parent.mkdir(parents=True)
+    if len(files) == 2:
+        return [shutil.copy(*each) for each in zip((options, weights), files, strict=True)]
+    kind = "gztar" if files[0].suffix == ".gz" else "zip"
+    archive = str(files[0]).removesuffix(".zip").removesuffix(".tar.gz")
+    return [Path(shutil.make_archive(archive, kind, source))]
 
 
 def make_settings(encoder: dict | None = None, embedder: dict | None = None) -> dict:

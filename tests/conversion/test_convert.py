@@ -22,7 +22,7 @@ from hf_elmo_cli import main
 
 from ..factories import contents, write_lines
 from ..kills import run_with_kills
-from ..source_files import make_options, make_settings, write_files, write_model
+from ..source_files import make_options, write_files, write_published
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
 COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}
@@ -125,18 +125,11 @@ def test_a_folder_and_its_archives(tmp_path: Path, capsys, weights: str, splitti
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path: Path) -> None:
     """Downloaded files are found in the cache, under the names that they have on their host."""
-    cache = tmp_path / "cache" / name
-    if name == "manylangs-ko":
-        cache.mkdir(parents=True)
-        folder = write_model(tmp_path / "source", make_settings(), [["나는", "간다"]])
-        copies = [[shutil.copy(shutil.make_archive(str(tmp_path / "161"), "zip", folder), cache)]]
-    else:
-        renamed = [cache / path.rpartition("/")[2] for path in PUBLISHED[name].files]
-        copies = [[file.rename(new) for file, new in zip(write_files(cache), renamed, strict=True)], [cache]]
+    files = write_published(tmp_path / "cache", name, [["나는", "간다"]])
     downloaded = convert(name, tmp_path / "downloaded" / "elmo", cache_dir=tmp_path / "cache")
     language = ModelCard.load(downloaded / "README.md").data.language
     assert (ElmoTokenizer.from_pretrained(downloaded).word_splitting, language) == COPIES[name]
-    for number, paths in enumerate(copies):
+    for number, paths in enumerate([files, [tmp_path / "cache" / name]][: len(files)]):
         out = tmp_path / str(number) / "elmo"
         assert main(["convert", "--model", name, *map(str, paths), str(out)]) == 0
         assert contents(out) == contents(downloaded)
