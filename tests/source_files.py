@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from hf_elmo.conversion.published import PUBLISHED
-
-from .factories import write_lines
+from tests.factories import write_lines
 
 LSTM = {"projection_dim": 7, "dim": 11, "cell_clip": 3, "proj_clip": 0.8, "n_layers": 2, "use_skip_connections": True}
 CHAR_CNN = {

@@ -23,9 +23,8 @@ from hf_elmo.checkpoints import loading
 from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
-
-from .factories import CODE, TINY, contents, save_checkpoint, small_checkpoint, small_model, write_lines
-from .source_files import make_settings, write_files, write_model
+from tests.factories import CODE, TINY, contents, save_checkpoint, small_checkpoint, small_model, write_lines
+from tests.source_files import make_settings, write_files, write_model
 
 REPO = "somebody/elmo-test"
 FILES = {*CODE["ElmoModel"], *CODE["ElmoTokenizer"]}

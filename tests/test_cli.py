@@ -19,8 +19,7 @@ import hf_elmo_cli
 from hf_elmo import kernels
 from hf_elmo_cli import main
 from hf_elmo_cli.pretrain import settings
-
-from .factories import small_checkpoint, write_lines
+from tests.factories import small_checkpoint, write_lines
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands

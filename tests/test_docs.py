@@ -18,9 +18,8 @@ import pytest
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo_cli import main
-
-from .factories import TINY
-from .source_files import make_settings, write_model
+from tests.factories import TINY
+from tests.source_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]

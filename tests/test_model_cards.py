@@ -13,9 +13,8 @@ from hf_elmo.checkpoints import loading
 from hf_elmo.conversion import all_names, convert
 from hf_elmo.conversion.published import page
 from hf_elmo.model_cards import make_card
-
-from .factories import TINY
-from .source_files import make_settings, write_files, write_model
+from tests.factories import TINY
+from tests.source_files import make_settings, write_files, write_model
 
 LANGUAGE = {"portuguese": "pt", "seqvec": None, "nlpl-201": "de", "nlpl-202": "sv", "nlpl-203": "la"}  # not English
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}

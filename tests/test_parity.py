@@ -13,9 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoConfig
 from hf_elmo.conversion import convert, export
 from hf_elmo.conversion.allennlp import read_hdf5
-
-from . import parity
-from .factories import random_model, save_checkpoint
+from tests import parity
+from tests.factories import random_model, save_checkpoint
 
 TOLERANCE = 1e-5
 

@@ -14,10 +14,9 @@ import torch
 from hf_elmo import ElmoModel, ElmoTokenizer, kernels
 from hf_elmo.checkpoints.hub import add_remote_code
 from hf_elmo.conversion import convert
-
-from . import heads
-from .factories import CODE, save_checkpoint, small_config
-from .source_files import make_settings, write_model, write_words
+from tests import heads
+from tests.factories import CODE, save_checkpoint, small_config
+from tests.source_files import make_settings, write_model, write_words
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

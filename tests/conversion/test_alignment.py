@@ -12,9 +12,8 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoForSequenceClassification, embed
 from hf_elmo.conversion import export, find_alignment
 from hf_elmo_cli import main
-
-from ..factories import SENTENCES, save_checkpoint, small_model
-from ..source_files import write_files
+from tests.factories import SENTENCES, save_checkpoint, small_model
+from tests.source_files import write_files
 
 WORDS = [format(n * 7919, "x") for n in range(1, 64)]
 SIZE = 14  # of the vectors of `write_files`

@@ -12,10 +12,9 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, export, load
 from hf_elmo.conversion.allennlp import read_hdf5, read_weights
 from hf_elmo_cli import main
-
-from ..factories import layers_of, small_model, write_lines
-from ..reference import NumpyELMo
-from ..source_files import WORDS, make_arrays, make_options, write_files, write_words
+from tests.factories import layers_of, small_model, write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import WORDS, make_arrays, make_options, write_files, write_words
 
 SENTENCES = [
     ["The", "cat", "sat", "on", "the", "mat", "."],

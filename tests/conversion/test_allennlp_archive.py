@@ -15,11 +15,10 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.allennlp_archive import read_archive
 from hf_elmo_cli import main
-
-from .. import parity
-from ..factories import SENTENCES, write_lines
-from ..reference import NumpyELMo
-from ..source_files import make_options
+from tests import parity
+from tests.factories import SENTENCES, write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import make_options
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
 PUBLISHED = "https://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_options.json"

@@ -19,10 +19,9 @@ from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo_cli import main
-
-from ..factories import contents, write_lines
-from ..kills import run_with_kills
-from ..source_files import make_options, write_files, write_published
+from tests.factories import contents, write_lines
+from tests.kills import run_with_kills
+from tests.source_files import make_options, write_files, write_published
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
 COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}

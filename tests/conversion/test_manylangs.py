@@ -12,9 +12,8 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.conversion import convert
 from hf_elmo.conversion.manylangs import SAMPLE, read_lexicon, read_settings
-
-from ..factories import layers_of
-from ..source_files import make_settings, write_model
+from tests.factories import layers_of
+from tests.source_files import make_settings, write_model
 
 SENTENCES = [
     ["나는", "어제", "서울", "에서", "친구", "를", "만났다", "."],

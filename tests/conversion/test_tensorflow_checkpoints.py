@@ -13,10 +13,9 @@ import torch
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.tensorflow_checkpoints import find_checkpoint, read_bilm_tf
-
-from ..factories import write_lines
-from ..reference import NumpyELMo
-from ..source_files import make_arrays, make_options, write_files
+from tests.factories import write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import make_arrays, make_options, write_files
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]
 # Of datasets in AllenNLP's format, and of variables of TensorFlow, of bilm-tf's training and of TF-Hub's module.

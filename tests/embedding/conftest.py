@@ -6,8 +6,7 @@ import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.embedding.engine import CorpusEncoder
-
-from ..factories import SENTENCES, save_checkpoint, small_config
+from tests.factories import SENTENCES, save_checkpoint, small_config
 
 ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 17 + "end"]
 

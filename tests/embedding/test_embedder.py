@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from hf_elmo import Embedder, embed
-
-from .conftest import ROWS, close
+from tests.embedding.conftest import ROWS, close
 
 datasets = pytest.importorskip("datasets")
 pandas = pytest.importorskip("pandas")

@@ -11,10 +11,9 @@ from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed, kernels
 from hf_elmo.utils import jobs
-
-from ..factories import whitespace_tokenizer, write_lines
-from ..kills import run_with_kills
-from .conftest import ROWS, close, initial_model, read
+from tests.embedding.conftest import ROWS, close, initial_model, read
+from tests.factories import whitespace_tokenizer, write_lines
+from tests.kills import run_with_kills
 
 OUT_OF_MEMORY = {
     "CUDA out of memory. Tried to allocate 2.00 GiB.": 18,

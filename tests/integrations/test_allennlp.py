@@ -13,12 +13,11 @@ from torch import nn
 from hf_elmo import ElmoTokenizer
 from hf_elmo.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
 from hf_elmo.conversion import load
-
-from .. import parity
-from ..conversion.test_allennlp_archive import state_of
-from ..factories import write_lines
-from ..reference import NumpyELMo
-from ..source_files import make_arrays, make_options, write_files
+from tests import parity
+from tests.conversion.test_allennlp_archive import state_of
+from tests.factories import write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import make_arrays, make_options, write_files
 
 FIRST = [["A", "small", "test", "."], ["Another", "one"], ["日本語"]]
 SECOND = [["Two", "words"], ["And", "three", "more"]]

@@ -12,9 +12,8 @@ from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, ke
 from hf_elmo.kernels import lstm_onednn, tensors
 from hf_elmo.kernels.backends import NAMES
 from hf_elmo.modeling_elmo import LstmCall, bilstm_layer
+from tests.kernels import machine
 from tests.lstm_layers import random_layer, record, reference
-
-from . import machine
 
 ON = NAMES - {"int8"}
 SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, "on": ON, "": ON}

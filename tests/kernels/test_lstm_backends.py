@@ -15,9 +15,8 @@ from hf_elmo import kernels
 from hf_elmo.kernels import lstm_c, lstm_onednn
 from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights, bilstm_layer
+from tests.kernels import machine
 from tests.lstm_layers import CLIPS, assert_near, flat, random_layer, reference
-
-from . import machine
 
 BACKENDS = {backend.name: backend for backend in WITHOUT_GRADIENTS["lstm"]}
 

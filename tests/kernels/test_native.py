@@ -14,9 +14,8 @@ from hf_elmo.cli.environment import describe_environment
 from hf_elmo.kernels import native
 from hf_elmo.kernels.native import LANES
 from hf_elmo.modeling_elmo import bilstm_layer
+from tests.kernels import machine
 from tests.lstm_layers import assert_near, flat, random_layer, record, reference
-
-from . import machine
 
 AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")

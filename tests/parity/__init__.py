@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..source_files import make_arrays, make_options, make_settings, write_files, write_model
+from tests.source_files import make_arrays, make_options, make_settings, write_files, write_model
 
 FOLDER = Path(__file__).parent
 # Four batches of three.
