@@ -136,15 +136,13 @@ class NumpyELMo:
             self.reference = Reference(w["embedding"], [], "relu", [], None, *last)
             return
         self.words, self.length = None, cnn["max_characters_per_token"]
-        highways = [
-            [w[f"CNN_high_{i}/{kind}_{gate}"].t() for gate in ("carry", "transform") for kind in ("W", "b")]
-            for i in range(cnn.get("n_highway") or 0)
-        ]
+        parts = [f"{kind}_{gate}" for gate in ("carry", "transform") for kind in "Wb"]
+        highways = range(cnn.get("n_highway") or 0)
         self.reference = Reference(
             w["char_embed"],
             [(w[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), w[f"CNN/b_cnn_{i}"]) for i in range(len(cnn["filters"]))],
             cnn["activation"],
-            highways,
+            [[w[f"CNN_high_{i}/{part}"].t() for part in parts] for i in highways],
             (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None,
             *last,
         )

@@ -16,14 +16,8 @@ from tests.factories import layers_of, small_model, write_lines
 from tests.reference import NumpyELMo
 from tests.source_files import WORDS, make_arrays, make_options, write_files, write_words
 
-SENTENCES = [
-    ["The", "cat", "sat", "on", "the", "mat", "."],
-    ["Ünïcödé", "日本語", "", "x" * 60, "a\x00b"],
-    ["A"],
-]
-
+SENTENCES = [["The", "cat", "sat", "on", "the", "mat", "."], ["Ünïcödé", "日本語", "", "x" * 60, "a\x00b"], ["A"]]
 CELL = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell"
-
 # bilm-tf's defaults: one layer, no clips, no skip connections, no highway layers.
 DEFAULTS = {"lstm": {"projection_dim": 7, "dim": 11}, "char_cnn": make_options()["char_cnn"] | {"n_highway": None}}
 ARCHITECTURES = {
@@ -38,6 +32,20 @@ ARCHITECTURES = {
     "no clips, small cell": make_options({"cell_clip": None, "proj_clip": None, "dim": 5}),
     "tight clips": make_options({"cell_clip": 0.5, "proj_clip": 0.25}),
     "short words": make_options(char_cnn={"max_characters_per_token": 9}),
+}
+# What an error says, and the options and the changed arrays, or the vocabulary, that cause it.
+UNFIT = {
+    "CNN/b_cnn_2": (make_options(), {"CNN/b_cnn_2": None}),
+    f"{CELL}/B": (make_options(), {f"{CELL}/B": np.zeros(43)}),
+    r"highways\.1\.carry\.weight": (make_options(), {"CNN_high_1/W_carry": np.full((17, 17), np.nan)}),
+    "Cell1": (make_options({"n_layers": 1}), {}),
+    r"options\.json lacks the option": ({"lr": 0.1}, {}),
+}
+UNFIT_VOCABULARIES = {
+    r"'embedding' has the shape \(8, \d\), not \(7, \d\)": WORDS[:-1],
+    "the vocabulary lacks </S>": ["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."],
+    "does not hold the model's vectors": WORDS[::-1],
+    "the vocabulary lacks <S>: give the file": None,
 }
 # Words that the lists have and lack; `<S>` in a text is no boundary.
 TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"], ["the"]]
@@ -82,18 +90,9 @@ def test_what_the_format_cannot_store(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(
-    ("options", "changes", "error"),
-    [
-        (make_options(), {"CNN/b_cnn_2": None}, "CNN/b_cnn_2"),
-        (make_options(), {f"{CELL}/B": np.zeros(43)}, f"{CELL}/B"),
-        (make_options(), {"CNN_high_1/W_carry": np.full((17, 17), np.nan)}, r"highways\.1\.carry\.weight"),
-        (make_options({"n_layers": 1}), {}, "Cell1"),
-        ({"lr": 0.1}, {}, r"options\.json lacks the option"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_files_that_do_not_fit(options: dict, changes: dict, error: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", UNFIT)
+def test_files_that_do_not_fit(error: str, tmp_path: Path) -> None:
+    options, changes = UNFIT[error]
     arrays = {name: array for name, array in (make_arrays(make_options()) | changes).items() if array is not None}
     with pytest.raises(ValueError, match=error):
         load(*write_files(tmp_path, options, arrays))
@@ -171,16 +170,8 @@ def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source: tuple[Pa
     assert ElmoModel.from_pretrained(tmp_path / "small").char_encoder.word_embedding.weight[1].eq(0).all()
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (WORDS[:-1], r"'embedding' has the shape \(8, \d\), not \(7, \d\)"),
-        (["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."], "the vocabulary lacks </S>"),
-        (WORDS[::-1], "does not hold the model's vectors"),
-        (None, "the vocabulary lacks <S>: give the file"),
-    ],
-)
-def test_a_vocabulary_that_does_not_fit(words: list | None, error: str, source: tuple, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "words"), UNFIT_VOCABULARIES.items())
+def test_a_vocabulary_that_does_not_fit(error: str, words: list | None, source: tuple, tmp_path: Path) -> None:
     table, (options, _) = write_table(source, WORDS), write_words(tmp_path / "words")
     for vocabulary in (table.with_name("vocab_small.txt"), options.with_name("vocab.txt")):
         vocabulary.unlink() if words is None else write_lines(vocabulary, words)
