@@ -80,9 +80,6 @@ def _clip(x: Tensor, bound: float | None) -> Tensor:
     return x.clamp(-bound, bound) if bound else x
 
 
-# -- of a model --------------------------------------------------------------------------------------------------------
-
-
 def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
     encoder, config = model.char_encoder, model.config
@@ -102,9 +99,6 @@ def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) 
         config.use_skip_connections,
     )
     return reference.sentence([reference.word_vector(row) for row in rows], state)
-
-
-# -- of AllenNLP's files -----------------------------------------------------------------------------------------------
 
 
 class NumpyELMo:

@@ -81,9 +81,6 @@ def write_words(folder: Path, lstm: dict | None = None) -> tuple[Path, Path]:
     return files
 
 
-# -- of ELMoForManyLangs -----------------------------------------------------------------------------------------------
-
-
 def write_published(cache: Path, name: str, sentences: list[list[str]]) -> list[Path]:
     """The files or the archive of a small model, under the names of a published one, as a download leaves them."""
     source, files = cache / "source" / name, [cache / name / path.rpartition("/")[2] for path in PUBLISHED[name].files]

@@ -46,9 +46,6 @@ def run(model: PreTrainedModel, inputs: dict) -> dict[str, Tensor]:
     return tensors_of(output) | {f"layer {n}": layer for n, layer in enumerate(output.hidden_states)}
 
 
-# -- saving and loading ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("part", range(3))
 def test_missing_weights_are_initialized_and_the_others_loaded(tmp_path: Path, part: int) -> None:
     model = make("pooled")
@@ -98,9 +95,6 @@ def test_a_bilm_gets_a_head_and_loses_it(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(loaded.state_dict(), bilm.state_dict(), atol=0, rtol=0)
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
-
-
 @every_class
 def test_the_input_embeddings_are_the_characters(inputs: dict, name: str) -> None:
     model = make(name)
@@ -148,9 +142,6 @@ def test_inputs_that_would_be_misread(inputs: dict, names: list[str], others: di
     for name in ("esim", "resolver") if "missing" in argument else ("no head", "language models"):
         with pytest.raises(ValueError, match=argument):
             make(name)(**{name: inputs[name] for name in names}, **others)
-
-
-# -- training ----------------------------------------------------------------------------------------------------------
 
 
 def gradients_of(model: PreTrainedModel, batch: dict) -> tuple[dict[str, Tensor], int]:
@@ -206,9 +197,6 @@ def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dic
     found, smaller_memory = gradients_of(model, batch)
     torch.testing.assert_close(found, expected)
     assert smaller_memory < 0.7 * memory if "freeze_bilm" in fields else smaller_memory <= memory
-
-
-# -- modules may be changed --------------------------------------------------------------------------------------------
 
 
 @with_and_without_gradients

@@ -75,8 +75,6 @@ def must_fail(case: type, reasons: dict[str, str]) -> type:
     return case
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
-
 BATCH, WORDS, VOCABULARY = 3, 7, 31
 MARKERS = {"<": 257, ">": 258}  # <S> and </S>
 # Where the mixin looks up what a class is: a model without a head, which has no loss; and what labels it takes.
@@ -161,8 +159,6 @@ def make_case(head: str, labels: dict, features: dict, reasons: dict[str, str]) 
 
     return must_fail(Case, ALL_MODELS | reasons)
 
-
-# -- the tokenizer -----------------------------------------------------------------------------------------------------
 
 # The tests that cannot apply, by the reason.
 TOKENIZER = {
