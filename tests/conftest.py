@@ -111,7 +111,7 @@ def model():
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> tuple[Path, Path]:
+def source(tmp_path) -> tuple[Path, Path]:
     """A small model in AllenNLP's format: its options and its weights."""
     from tests.source_files import write_files
 

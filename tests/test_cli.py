@@ -57,7 +57,7 @@ def test_what_runs_nothing_imports_nothing(arguments: list[str]) -> None:
     assert not {"hf_elmo", "torch", "transformers", "numpy", "huggingface_hub", "rich"} & set(last.split())
 
 
-def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_a_module(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["hf_elmo", "--version"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("hf_elmo", run_name="__main__")
@@ -65,7 +65,7 @@ def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_examples_of_a_help_page_are_taken(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_a_help_page_are_taken(name: str, capsys) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     examples = commands_in(text)
@@ -100,7 +100,7 @@ def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(monkeypatc
         main(["--traceback", "env"])
 
 
-def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_name_options_instead_of_arguments(tmp_path, capsys) -> None:
     table, latin, old = tmp_path / "a.csv", tmp_path / "b.txt", write_lines(tmp_path / "old.npz", [])
     table.write_text("id,body\n1,a\n")
     latin.write_bytes(b"na\xefve\n")
@@ -116,7 +116,7 @@ def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest
         assert re.search(f"hf-elmo: error: .*{says}$", capsys.readouterr().err.rstrip(), re.DOTALL)
 
 
-def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_printed_in_any_encoding(monkeypatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", lambda: {"왕 é": ""})
@@ -125,7 +125,7 @@ def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> N
     assert stream.buffer.getvalue().decode("cp1252").startswith("\\uc655 é")
 
 
-def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path, capsys, monkeypatch) -> None:
     """Also beside what is left of distributions that were removed."""
     for name in ("torch_audio", "scikit_learn"):
         (tmp_path / f"{name}-1.0.dist-info").mkdir()

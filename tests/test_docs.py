@@ -58,7 +58,7 @@ def printed_by(kind: str, code: str, names: dict) -> str:
 
 
 @pytest.fixture(scope="module")
-def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_models(tmp_path_factory) -> Path:
     """In place of published models: a file to convert, and a folder `seqvec`."""
     folder = tmp_path_factory.mktemp("models")
     source = write_model(folder / "source", make_settings(encoder={"projection_dim": 512}), [["praça", "."]])
@@ -69,7 +69,7 @@ def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", PARAMETERS)
-def test_what_a_block_prints_stands_below_it(page: Path, small_models: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_a_block_prints_stands_below_it(page: Path, small_models, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(shutil.copytree(small_models, tmp_path / "page"))
     blocks = list(steps(page.read_text(encoding="utf-8")))
     for library in OPTIONAL:
@@ -82,7 +82,7 @@ def test_what_a_block_prints_stands_below_it(page: Path, small_models: Path, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/notebooks/*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs(path: Path, request, monkeypatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     if path.stem in DOWNLOADS:  # from a folder here
         monkeypatch.setenv("ELMO_DATA", str(request.getfixturevalue("shared") / "data"))

@@ -69,7 +69,7 @@ def progress_bars() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> str:
+def folder(tmp_path) -> str:
     """A saved random model with its language models."""
     tokenizer = small_tokenizer(tmp_path)
     return str(save_checkpoint(tmp_path / "model", small_language_model(tokenizer), tokenizer))
@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", SCRIPTS)
-def test_a_quick_run_has_all_rows(folder: str, shared: Path, tmp_path: Path, capsys, command: str) -> None:
+def test_a_quick_run_has_all_rows(folder, shared, tmp_path, capsys, command: str) -> None:
     name, *arguments = command.split()
     arguments += ["--model", folder, "--data", str(shared / "data"), "--out", str(tmp_path / "out"), "--quick"]
     import_module(f"examples.{name}").main(arguments)
@@ -98,7 +98,7 @@ def test_the_table_has_means_and_deviations_and_a_gain_is_paired() -> None:
     assert gain(results, "a", "b") == "b over a: +3.00 points (+1.04 to +4.96)"
 
 
-def test_roles_get_the_words_of_universal_dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roles_get_the_words_of_universal_dependencies(tmp_path, monkeypatch) -> None:
     rows = [("Anna", "(ARG0*", "*"), ("met", "(V*)", "*"), ("Bob", "(ARG1*", "(ARG0*)"), ("sang", "*)", "(V*)")]
     skeleton = [f"doc 0 {n} [WORD] NN * - - {' '.join(spans)}" for n, (_, *spans) in enumerate(rows)]
     words = [f"{n}\t{word}\t_" for n, (word, *_) in enumerate(rows, start=1)]
@@ -123,7 +123,7 @@ def test_parts_of_texts() -> None:
     assert {"x ㅋ", "가가나나x ㅋ", "나가x ㅋ"} <= changed
 
 
-def test_korean_text(tmp_path: Path) -> None:
+def test_korean_text(tmp_path) -> None:
     parts = enumerate(("train", "dev", "test"))
     lines = [f"{part}\t{movie}\t9\t연기 {part} {number}" for movie, part in parts for number in range(5)]
     twice = [lines[0], "test\t9\t10\t" + lines[0].split("\t")[-1]]  # once in train, and once for testing
@@ -135,13 +135,13 @@ def test_korean_text(tmp_path: Path) -> None:
     assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3
 
 
-def test_two_senses(folder: str, capsys: pytest.CaptureFixture) -> None:
+def test_two_senses(folder, capsys) -> None:
     two_senses.main(["--model", folder])
     _, *rows = capsys.readouterr().out.splitlines()
     assert [row[:22] for row in rows] == ["layer 0 1.00  layer 1 "] * 2  # layer 0 reads the word alone
 
 
-def test_word_senses(folder: str, shared: Path, capsys: pytest.CaptureFixture) -> None:
+def test_word_senses(folder, shared, capsys) -> None:
     path = shared / "data/wsd/senseval/interest.pos.gz"  # not well-formed XML
     words, positions, _ = zip(*word_senses.read_senseval(path), strict=True)
     assert {own[place] for own, place in zip(words, positions, strict=True)} == {"interest", "interests"}
@@ -158,7 +158,7 @@ def test_equally_near_senses_count_equally() -> None:
     np.testing.assert_allclose(shares, [2 / 3, 1, 1 / 2])
 
 
-def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_own_language(tmp_path, capsys) -> None:
     lines = [f"Der Weg ist lang. Ein lang Ding, Über-Maß {number}!" for number in range(7)]
     write_lines(tmp_path / "raw.txt.gz", (f"{line}\n" for line in ("Cafe\u0301 서울", *lines, lines[0], "x" * 60)))
     own_language.main([str(tmp_path / "raw.txt.gz"), str(tmp_path), "--held-out-every", "3"])
@@ -181,7 +181,7 @@ def test_rules_repairs_and_duplicates() -> None:
 
 
 @pytest.mark.slow
-def test_the_text_of_all_sources(tmp_path: Path) -> None:
+def test_the_text_of_all_sources(tmp_path) -> None:
     def sentence(key: str) -> str:
         return f"The {' '.join(Random(key).choices(WORDS[2:], k=14))} was well-known."
 
@@ -209,7 +209,7 @@ def test_the_text_of_all_sources(tmp_path: Path) -> None:
     assert parts["wikitext"] == ["The test was 3.5-mile .", "He went ."]
 
 
-def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> None:
+def test_what_is_published_is_an_average_in_half_precision(tmp_path) -> None:
     models, tokenizer = [], small_tokenizer(tmp_path)
     for seed, run in enumerate(("run", "run2/checkpoint-7")):
         models.append(small_model(ElmoForPreTraining, seed, vocab_size=len(tokenizer.vocabulary)))
@@ -222,7 +222,7 @@ def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path, monkeypatch) -> None:
     rng, (corpus, out, model), package = Random(0), map(tmp_path.joinpath, ("a", "b", "c")), tmp_path / "package.tgz"
     write_lines(corpus / "train.txt", (f"{' '.join(rng.choices(WORDS, k=9))} {rng.random()}" for _ in range(30_000)))
     write_lines(corpus / "dev.txt", [" ".join(WORDS)])

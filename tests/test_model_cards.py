@@ -69,7 +69,7 @@ def names_of(card: ModelCard) -> dict:
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_the_code_of_a_card_runs_and_its_tokenizer_splits_as_it_says(tmp_path: Path, monkeypatch, name: str) -> None:
+def test_the_code_of_a_card_runs_and_its_tokenizer_splits_as_it_says(tmp_path, monkeypatch, name: str) -> None:
     """In the folder that holds the checkpoint under the name that the card gives."""
     source = tmp_path / "source"
     if name.startswith("manylangs"):

@@ -2,14 +2,13 @@
 trained, exact gradient accumulation."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel
 from hf_elmo.modeling_classification_elmo import sequence_classification_loss
 from hf_elmo.modeling_heads_elmo import ElmoBiLSTM
 from tests import heads
@@ -103,7 +102,7 @@ def plain_interaction(model: ElmoForSequenceClassification, texts: list[Tensor])
 
 @pytest.mark.parametrize("head", ENCODERS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
+def test_each_row_equals_the_plain_network(tokenizer, head: str, side: str) -> None:
     model = make(**ENCODERS[head]).double()
     head_mixes = model.classifier.scalar_mix, model.classifier.output_mix
     for number, mix in enumerate(filter(None, head_mixes)):  # with other weights
@@ -142,7 +141,7 @@ def test_padded_rows_are_read_as_each_alone(layers: int, lengths: list[int]) -> 
 
 
 @pytest.mark.parametrize("head", ["pooled", "pairs", "tagger"])
-def test_texts_start_from_the_state(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_texts_start_from_the_state(tokenizer, head: str) -> None:
     model, texts = heads.make(head), ["c", "e f"] if head == "pairs" else ["d e"]
     state = model.elmo(**tokenizer("g h", return_tensors="pt"), use_cache=True).state
     outputs = [model.elmo(**tokenizer(text, return_tensors="pt"), state=state) for text in texts]
@@ -157,7 +156,7 @@ def test_texts_start_from_the_state(tokenizer: ElmoTokenizer, head: str) -> None
 
 
 @pytest.mark.parametrize(("problem", "loss", "labels"), PROBLEMS.values(), ids=PROBLEMS)
-def test_the_problem_type_of_the_labels(inputs: dict, problem: str, loss: Callable, labels: Tensor) -> None:
+def test_the_problem_type_of_the_labels(inputs, problem: str, loss: Callable, labels: Tensor) -> None:
     model = make(num_labels=1 if problem == "regression" else LABELS)
     output = model(**inputs, labels=labels)
     assert model.config.problem_type == problem
@@ -172,7 +171,7 @@ def test_the_problem_type_of_the_labels(inputs: dict, problem: str, loss: Callab
             model(**inputs, labels=wrong)
 
 
-def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:
+def test_a_label_of_minus_100_takes_no_part(inputs) -> None:
     model = make()
     some = model(**{key: value[:2] for key, value in inputs.items()}, labels=torch.tensor([2, 0])).loss
     torch.testing.assert_close(model(**inputs, labels=torch.tensor([2, 0, -100, -100])).loss, some)
@@ -202,7 +201,7 @@ def trained(model: torch.nn.Module) -> set[str]:
 
 @pytest.mark.parametrize("model_class", TRAINED, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("frozen", [True, False])
-def test_what_is_trained_is_switched_and_saved(tmp_path: Path, model_class: type, frozen: bool) -> None:
+def test_what_is_trained_is_switched_and_saved(tmp_path, model_class: type, frozen: bool) -> None:
     """Language models train the biLM, whatever the configuration says, until `freeze_bilm` is called."""
     model = small_model(model_class, num_labels=LABELS, vocab_size=7, freeze_bilm=frozen)
     every = {name for name, _ in model.named_parameters()} - {f"elmo.{name}" for name in MIX}
@@ -218,7 +217,7 @@ def test_what_is_trained_is_switched_and_saved(tmp_path: Path, model_class: type
         assert (trained(model), model.config.freeze_bilm) == (few if frozen else every, frozen)
 
 
-def test_a_new_head_on_a_frozen_bilm_is_not_trained_at_a_low_rate_without_a_warning(tmp_path: Path, caplog) -> None:
+def test_a_new_head_on_a_frozen_bilm_is_not_trained_at_a_low_rate_without_a_warning(tmp_path, caplog) -> None:
     small_model().save_pretrained(tmp_path)
     for rate, warnings in ((1e-3, 0), (5e-5, 1)):
         model = ElmoForSequenceClassification.from_pretrained(tmp_path)

@@ -95,7 +95,7 @@ def test_labels_and_words_that_do_not_fit(model, batch, training):
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch) -> None:
     monkeypatch.setattr(modeling_pretraining_elmo, "ROWS_AT_ONCE", 5)
     monkeypatch.setattr(modeling_pretraining_elmo, "WORDS_AT_ONCE", 23)
 
@@ -146,7 +146,7 @@ def test_expected_counts_are_tensorflows() -> None:
     torch.testing.assert_close(sampled.log_expected_count(words), torch.tensor(expected))
 
 
-def test_sampled_loss_and_gradients_are_tensorflows(problem: tuple[torch.Tensor, ...], sampled: SampledWords) -> None:
+def test_sampled_loss_and_gradients_are_tensorflows(problem, sampled) -> None:
     """`tf.nn.sampled_softmax_loss`, row by row in double precision."""
     total, nll = sampled_softmax_nll(*problem, sampled)
     exact = [tensor.detach().double().requires_grad_() for tensor in problem[:3]]
@@ -164,7 +164,7 @@ def test_sampled_loss_and_gradients_are_tensorflows(problem: tuple[torch.Tensor,
         torch.autograd.grad(sampled_softmax_nll(*problem, sampled)[0], problem[0], create_graph=True)
 
 
-def test_sampled_loss_under_autocast_is_close(problem: tuple[torch.Tensor, ...], sampled: SampledWords) -> None:
+def test_sampled_loss_under_autocast_is_close(problem, sampled) -> None:
     _, exact = sampled_softmax_nll(*problem, sampled)
     with torch.autocast("cpu", torch.bfloat16):
         total, nll = sampled_softmax_nll(*problem, sampled)
@@ -173,7 +173,7 @@ def test_sampled_loss_under_autocast_is_close(problem: tuple[torch.Tensor, ...],
     assert all(gradient.dtype == torch.float32 for gradient in gradients(problem, total))
 
 
-def test_large_logits_stay_finite_and_nan_is_seen(problem: tuple[torch.Tensor, ...], sampled: SampledWords) -> None:
+def test_large_logits_stay_finite_and_nan_is_seen(problem, sampled) -> None:
     hidden, weight, bias, targets = problem
     total, nll = sampled_softmax_nll(hidden * 60, weight * 60, bias, targets, sampled)
     assert nll.isfinite().all()
@@ -195,7 +195,7 @@ def test_a_words_offset_is_not_rounded_to_bfloat16() -> None:
     assert abs((found - exact).mean()) < 3e-3
 
 
-def test_full_softmax_in_blocks_is_cross_entropy(problem: tuple[torch.Tensor, ...]) -> None:
+def test_full_softmax_in_blocks_is_cross_entropy(problem) -> None:
     hidden, weight, bias, targets = problem
     weights = torch.linspace(0.1, 2.0, len(targets))  # a different gradient for each row
     nll = modeling_pretraining_elmo.full_softmax_nll(*problem)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hf_elmo import ElmoTokenizer
 from hf_elmo.modeling_tagging_elmo import ElmoCRF, ElmoHighwayLSTM, allowed_transitions
 from tests.heads import VECTORS, batch_of, make
 
@@ -24,7 +23,7 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize("fields", [{}, VECTORS], ids=["ELMo", "word vectors and ELMo"])
-def test_the_linear_head(tokenizer: ElmoTokenizer, fields: dict) -> None:
+def test_the_linear_head(tokenizer, fields: dict) -> None:
     model, batch = make("tagger", **fields), batch_of(tokenizer, "tagger", words=bool(fields))
     output, here = model(**batch), batch["labels"] >= 0
     assert output.tags is None
@@ -37,7 +36,7 @@ def test_the_linear_head(tokenizer: ElmoTokenizer, fields: dict) -> None:
     torch.testing.assert_close(output.loss, nll.mean())
 
 
-def test_the_crf_reads_words_and_no_boundaries(tokenizer: ElmoTokenizer) -> None:
+def test_the_crf_reads_words_and_no_boundaries(tokenizer) -> None:
     model, batch = make("crf"), batch_of(tokenizer, "crf")
     output, labels, total = model(**batch), batch["labels"], 0.0
     assert torch.equal(output.tags == -100, labels == -100)
@@ -52,7 +51,7 @@ def test_the_crf_reads_words_and_no_boundaries(tokenizer: ElmoTokenizer) -> None
 
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "constraints alone"])
 @pytest.mark.parametrize("scheme", SEQUENCES)
-def test_labels_of_another_scheme(tokenizer: ElmoTokenizer, scheme: str, crf: bool) -> None:
+def test_labels_of_another_scheme(tokenizer, scheme: str, crf: bool) -> None:
     """Such as data in IOB1 that is read as IOB2."""
     right, other = SEQUENCES[scheme]
     encoded = tokenizer(["w x y z"] * 2, padding=True, return_tensors="pt")
@@ -84,7 +83,7 @@ def plain_highway(layer: ElmoHighwayLSTM, words: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
-def test_the_logits_of_a_predicate(tokenizer: ElmoTokenizer) -> None:
+def test_the_logits_of_a_predicate(tokenizer) -> None:
     model, batch = make("roles", layer_weights=-1).double(), tokenizer("the cat sat", return_tensors="pt")
     words, scores = model.elmo(batch["input_ids"]).last_hidden_state[0, 1:-1], []
     for predicate in (0, 1):

@@ -46,7 +46,7 @@ def alone(model: torch.nn.Module, *texts: str) -> Any:
 
 
 @pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
-def test_text_classification(tmp_path: Path, paired: bool) -> None:
+def test_text_classification(tmp_path, paired: bool) -> None:
     model = classifier(classifier_text_pairs=paired)
     folder = save_checkpoint(tmp_path, model, Tokenizer())
     texts = [{"text": one, "text_pair": one[::-1]} for one in SENTENCES] if paired else SENTENCES
@@ -57,7 +57,7 @@ def test_text_classification(tmp_path: Path, paired: bool) -> None:
         assert found == pytest.approx(dict(zip(NAMES.values(), expected, strict=True)), abs=1e-5)
 
 
-def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_sentence_transformer(tmp_path) -> None:
     transformer = pytest.importorskip("sentence_transformers").SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path) -> None:
     np.testing.assert_allclose(lengths, 1, atol=1e-6)
 
 
-def test_cross_encoder(tmp_path: Path) -> None:
+def test_cross_encoder(tmp_path) -> None:
     cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder
     model = classifier(classifier_text_pairs=True, id2label={0: "similar"})
     encoder = cross_encoder(str(save_checkpoint(tmp_path, model, Tokenizer())), device="cpu")
@@ -85,7 +85,7 @@ def test_cross_encoder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("strategy", ["simple", "max"])
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "no crf"])
-def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, strategy: str) -> None:
+def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path, crf: bool, strategy: str) -> None:
     tags = ["O", "B-PER", "I-PER", "E-PER", "S-PER"]
     fields = {"tagging_crf": crf, "tagging_scheme": "BIOES" if crf else None, "id2label": dict(enumerate(tags))}
     model = small_model(ElmoForTokenClassification, **fields)
@@ -104,11 +104,11 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, st
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return save_checkpoint(tmp_path / "elmo", small_model(), Tokenizer())
 
 
-def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
+def test_spacy(spacy, folder, tmp_path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("elmo", config={"model": str(folder)})
@@ -138,7 +138,7 @@ def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [22, 30])
-def test_spacy_merges_tokens_after_elmo_as_without_it(spacy: ModuleType, folder: Path, width: int) -> None:
+def test_spacy_merges_tokens_after_elmo_as_without_it(spacy, folder, width: int) -> None:
     """The vocabulary has vectors, and those of merged tokens are of these: also of one token that it does not know."""
     vectors = {"New": np.ones(width), "York": np.full(width, 3)}
     elmo, plain = spacy.blank("en"), spacy.blank("en")
@@ -159,7 +159,7 @@ def test_spacy_merges_tokens_after_elmo_as_without_it(spacy: ModuleType, folder:
     np.testing.assert_array_equal(doc[:2].vector, doc.tensor[:2].mean(axis=0))
 
 
-def test_scikit_learn(folder: Path) -> None:
+def test_scikit_learn(folder) -> None:
     compose, vectorizer = pytest.importorskip("sklearn.compose"), hf_elmo.ElmoVectorizer(str(folder))
     expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
     np.testing.assert_allclose(pickle.loads(pickle.dumps(vectorizer)).transform(TEXTS), expected, atol=1e-6)
@@ -171,7 +171,7 @@ def test_scikit_learn(folder: Path) -> None:
     np.testing.assert_allclose(found.loc[table.index].iloc[:, :-1], expected, atol=1e-6)
 
 
-def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path: Path) -> None:
+def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path) -> None:
     pipeline = pytest.importorskip("sklearn.pipeline")
     vectorizer = hf_elmo.ElmoVectorizer(str(tmp_path / "model"))
     cached = pipeline.make_pipeline(vectorizer, "passthrough", memory=str(tmp_path / "cache"))
@@ -182,7 +182,7 @@ def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path: P
 
 
 @torch.no_grad()
-def test_offloaded_weights_give_the_same_numbers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_offloaded_weights_give_the_same_numbers(tmp_path, tokenizer) -> None:
     batch, model = batch_of(tokenizer, "language models"), make("language models", num_sampled=7, settled_start=True)
     torch.nn.init.normal_(model.elmo.bilm.initial_cell)
     expected = tensors_of(model(**batch))
@@ -195,7 +195,7 @@ def test_offloaded_weights_give_the_same_numbers(tmp_path: Path, tokenizer: Toke
 
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
-def test_each_module_that_has_parameters_is_called(tokenizer: Tokenizer, name: str) -> None:
+def test_each_module_that_has_parameters_is_called(tokenizer, name: str) -> None:
     """So that the hooks of offloading, sharding and pruning run."""
     model, called = make(name), set()
     modules = {name: module for name, module in model.named_modules() if [*module.parameters()]}
@@ -207,7 +207,7 @@ def test_each_module_that_has_parameters_is_called(tokenizer: Tokenizer, name: s
     assert modules.keys() - called == (set() if model.base_model is model else {"elmo", "elmo.scalar_mix"})
 
 
-def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path, tokenizer) -> None:
     """It gives what its rounded weights give, also saved and loaded again; its softmax is not sampled."""
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
     inputs, plain = batch_of(tokenizer, "language models"), make_new("language models", num_sampled=7)
@@ -235,7 +235,7 @@ def peft() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_adapters_and_all_of_a_head_are_trained_and_saved(peft: ModuleType, tmp_path: Path, name: str) -> None:
+def test_adapters_and_all_of_a_head_are_trained_and_saved(peft, tmp_path, name: str) -> None:
     """By PEFT's defaults for the task. Loaded into another new head on the same biLM, they predict the same."""
     task, fields, targets = TASKS[name]
     make_new(name).elmo.save_pretrained(tmp_path / "bilm")
@@ -270,7 +270,7 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(peft: ModuleType, tmp_
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft: ModuleType, reentrant: bool) -> None:
+def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft, reentrant: bool) -> None:
     batch, gradients = batch_of(Tokenizer("whitespace"), "pooled"), []
     for checkpointing in (False, True):
         base = make_new("pooled", **NO_DROPOUT)
@@ -286,7 +286,7 @@ def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft: ModuleT
     torch.testing.assert_close(*gradients)
 
 
-def test_a_sampled_softmax_does_not_pass_by_its_adapter(peft: ModuleType) -> None:
+def test_a_sampled_softmax_does_not_pass_by_its_adapter(peft) -> None:
     inputs = batch_of(Tokenizer(), "language models")
     config = peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
     model = peft.get_peft_model(make_new("language models", freeze_bilm=False, num_sampled=7), config)

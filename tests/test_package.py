@@ -69,7 +69,7 @@ def test_every_class_is_registered(head: str) -> None:
 
 
 @pytest.mark.parametrize("module", CALLS)
-def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path, monkeypatch) -> None:
     extra, call = CALLS[module]
     for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -102,7 +102,7 @@ def build_wheel(folder: Path, platform_name: str) -> Path:
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="not Linux on x86-64")
 @pytest.mark.skipif("avx2" not in machine.instructions(), reason="no avx2 in /proc/cpuinfo")
-def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path: Path) -> None:
+def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path) -> None:
     site = tmp_path / "site"
     with zipfile.ZipFile(build_wheel(tmp_path, "manylinux_2_28_x86_64")) as archive:
         names = set(archive.namelist())
@@ -135,7 +135,7 @@ print(native.library()._name, native.describe()["instruction set"], "word-cache"
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.parametrize("platform_name", ["manylinux_2_28_aarch64", "macosx_11_0_arm64", "win_amd64"])
-def test_libraries_for_other_platforms_export_their_functions(tmp_path: Path, platform_name: str) -> None:
+def test_libraries_for_other_platforms_export_their_functions(tmp_path, platform_name: str) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path, platform_name)) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if "/compiled/" in name}
     for name, content in files.items():

@@ -372,7 +372,7 @@ def test_what_is_no_text_or_no_list_of_texts_is_refused():
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("out", ["s3://bucket/out", Path("hf://datasets/me/out")], ids=str)
-def test_an_address_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable, out: object) -> None:
+def test_an_address_is_no_output(tmp_path, monkeypatch, write: Callable, out: object) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="address"):
         write(out)
@@ -380,7 +380,7 @@ def test_an_address_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
-def test_words_of_text_that_is_tokenized_already(count: Callable[..., int], tmp_path: Path) -> None:
+def test_words_of_text_that_is_tokenized_already(count: Callable[..., int], tmp_path) -> None:
     tokenizer, corpus = small_tokenizer(tmp_path), write_lines(tmp_path / "corpus.txt", [TEXT] * 9)
     model = small_language_model(tokenizer)
     assert count(model, corpus, tokenizer=tokenizer, pretokenized=True) == 3

@@ -96,7 +96,7 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_without_the_package(tmp_path: Path) -> None:
+def test_checkpoints_without_the_package(tmp_path) -> None:
     """The numbers are the same, and each checkpoint holds the listed files and no others, also when saved again."""
     for auto, (name, changes) in MODELS.items():
         tokenizer = ElmoTokenizer()
@@ -134,7 +134,7 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
             assert maps == {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}
 
 
-def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path: Path) -> None:
+def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path) -> None:
     pytest.importorskip("transformers", "5.13", reason="before 5.13, transformers saves the source of each subclass")
 
     class Subclass(ElmoModel):

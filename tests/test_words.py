@@ -2,7 +2,6 @@
 into characters, against a definition written here."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,7 +71,7 @@ def test_other_splittings() -> None:
 
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer])
-def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader: type) -> None:
+def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path, loader: type) -> None:
     tokenizer = ElmoTokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.save_pretrained(tmp_path / "lower")
@@ -154,7 +153,7 @@ def test_a_word_comes_back_from_its_characters(word: str) -> None:
     assert read(cut) == ["x" + "é" * 23 + "\N{REPLACEMENT CHARACTER}"]
 
 
-def test_a_word_that_looks_like_a_boundary_is_one_only_where_asked_for(tokenizer: ElmoTokenizer) -> None:
+def test_a_word_that_looks_like_a_boundary_is_one_only_where_asked_for(tokenizer) -> None:
     words = ["<S>", "</S>", "<UNK>", "<pad>", "a<S>b", "<s>"]
     assert tokenizer(" ".join(words))["input_ids"][1:-1] == [expected_ids(word) for word in words]
     for text, how in ("x <S> </S>", {}), (["x", "<S>", "</S>"], {"is_split_into_words": True}):

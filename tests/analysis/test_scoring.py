@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from tests.factories import TEXTS, save_checkpoint, sentence_logits, small_langu
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+def tokenizer(tmp_path) -> ElmoTokenizer:
     return small_tokenizer(tmp_path)
 
 

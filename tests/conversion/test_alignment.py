@@ -1,7 +1,5 @@
 """A matrix behind the mix: found from pairs of words, read from the files of others, applied wherever a mix is."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ WORDS = [format(n * 7919, "x") for n in range(1, 64)]
 SIZE = 14  # of the vectors of `write_files`
 
 
-def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
+def test_a_rotated_copy_is_aligned_by_50_words(tmp_path) -> None:
     rotation = ortho_group.rvs(22, random_state=0)
     models = [small_model(scalar_mix_alignment=rotated) for rotated in (False, True)]
     models[1].scalar_mix.alignment.copy_(torch.tensor(rotation))
@@ -38,7 +36,7 @@ def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", [1, None])
 @pytest.mark.parametrize("kind", ["matrix.npy", "matrix.pth", "tensor.pth"])
-def test_a_matrix_is_kept_with_the_checkpoint(layer: int | None, kind: str, tmp_path: Path) -> None:
+def test_a_matrix_is_kept_with_the_checkpoint(layer: int | None, kind: str, tmp_path) -> None:
     """As AllenNLP's `elmo_token_embedder_multilang` applies it: W x for each vector x of the mix."""
     files, file = write_files(tmp_path / "source"), tmp_path / kind
     matrix = np.random.default_rng(1).standard_normal((SIZE, SIZE))

@@ -52,7 +52,7 @@ TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"],
 
 
 @pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
-def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options: dict) -> None:
+def test_the_layers_are_those_of_a_second_implementation(tmp_path, options: dict) -> None:
     """Also of what is written back: always with projections, the identity where there is none, as AllenNLP wants it."""
     arrays = make_arrays(options, single_cell=options is DEFAULTS)
     paths, back = write_files(tmp_path / "source", options, arrays), tmp_path / "back"
@@ -73,7 +73,7 @@ def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options
     assert config.to_dict() | without_effect == read_weights(*paths)[0].to_dict() | without_effect
 
 
-def test_a_forget_gates_bias_comes_back_bit_by_bit(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_forget_gates_bias_comes_back_bit_by_bit(source, tmp_path) -> None:
     """Its 1 is subtracted in the file: a value near 0, or as small as 1e-30, would lose its digits."""
     model = load(*source)
     values = torch.logspace(-38, 7, model.bilm.layers[0].lstm.bias.numel())
@@ -83,7 +83,7 @@ def test_a_forget_gates_bias_comes_back_bit_by_bit(source: tuple[Path, Path], tm
     assert torch.equal(back.bilm.layers[0].lstm.bias, values)
 
 
-def test_what_the_format_cannot_store(tmp_path: Path) -> None:
+def test_what_the_format_cannot_store(tmp_path) -> None:
     for changes in ({"settled_start": True}, {"char_vocab_size": 300}):
         with pytest.raises(ValueError, match=next(iter(changes))):
             export(small_model(**changes), tmp_path / "out")
@@ -91,19 +91,19 @@ def test_what_the_format_cannot_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", UNFIT)
-def test_files_that_do_not_fit(error: str, tmp_path: Path) -> None:
+def test_files_that_do_not_fit(error: str, tmp_path) -> None:
     options, changes = UNFIT[error]
     arrays = {name: array for name, array in (make_arrays(make_options()) | changes).items() if array is not None}
     with pytest.raises(ValueError, match=error):
         load(*write_files(tmp_path, options, arrays))
 
 
-def test_characters_are_those_of_the_tensor(tmp_path: Path) -> None:
+def test_characters_are_those_of_the_tensor(tmp_path) -> None:
     options = make_options(char_cnn={"n_characters": 261})
     assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
 
 
-def test_options_that_change_nothing(source: tuple[Path, Path]) -> None:
+def test_options_that_change_nothing(source) -> None:
     """What bilm-tf's training, its forks and a port to PyTorch add: what every ELMo does anyway, and the training."""
     expected = read_weights(*source)[0].to_dict()
     training = "clip_grad_norm lr_decay_steps save_every_steps dropout all_clip_norm_val n_epochs batch_size "
@@ -115,7 +115,7 @@ def test_options_that_change_nothing(source: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("changed", ["weight", "bias"])
-def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, tmp_path: Path) -> None:
+def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, tmp_path) -> None:
     options, weight, bias = make_options({"projection_dim": 17}), np.eye(17, dtype=np.float32), np.zeros(17)
     arrays = make_arrays(options) | {"CNN_proj/W_proj": weight, "CNN_proj/b_proj": bias}
     (weight if changed == "weight" else bias)[3] += 1e-6
@@ -130,7 +130,7 @@ def layers_of_checkpoint(folder: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("lstm", [{}, {"n_layers": 1, "dim": 7}], ids=["projection", "one layer, no projection"])
-def test_a_word_level_model_and_back(lstm: dict, tmp_path: Path) -> None:
+def test_a_word_level_model_and_back(lstm: dict, tmp_path) -> None:
     """In the checkpoint the rows of unknown words and of boundaries are the first; the files keep their order."""
     paths = write_words(tmp_path / "source", lstm=lstm)
     out = convert(paths[0].parent, tmp_path / "out")
@@ -157,7 +157,7 @@ def write_table(source: tuple[Path, Path], words: list[str]) -> Path:
     return source[0].with_name("vocab_embedding.hdf5")
 
 
-def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source, tmp_path) -> None:
     table, characters = write_table(source, WORDS), load(*source)
     assert main(["convert", str(source[0].parent), str(tmp_path / "out"), "--words", str(table)]) == 0
     model = ElmoModel.from_pretrained(tmp_path / "out")
@@ -171,7 +171,7 @@ def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source: tuple[Pa
 
 
 @pytest.mark.parametrize(("error", "words"), UNFIT_VOCABULARIES.items())
-def test_a_vocabulary_that_does_not_fit(error: str, words: list | None, source: tuple, tmp_path: Path) -> None:
+def test_a_vocabulary_that_does_not_fit(error: str, words: list | None, source, tmp_path) -> None:
     table, (options, _) = write_table(source, WORDS), write_words(tmp_path / "words")
     for vocabulary in (table.with_name("vocab_small.txt"), options.with_name("vocab.txt")):
         vocabulary.unlink() if words is None else write_lines(vocabulary, words)

@@ -28,16 +28,16 @@ COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-k
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> tuple[Path, Path]:
+def source(tmp_path) -> tuple[Path, Path]:
     return write_files(tmp_path / "source", make_options(char_cnn={"max_characters_per_token": 40}))
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path) -> Path:
     return tmp_path / "results" / "elmo-test"
 
 
-def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
+def test_there_and_back_by_the_commands_without_the_head(source, out, tmp_path) -> None:
     options = ["--dtype", "bfloat16", "--word-splitting", "whitespace"]
     assert main(["convert", *map(str, source), str(out), *options]) == 0
     assert [path.name for path in out.parent.iterdir()] == [out.name]
@@ -57,11 +57,11 @@ def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Pat
 
 
 @pytest.mark.slow
-def test_a_killed_conversion_leaves_all_or_nothing(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_killed_conversion_leaves_all_or_nothing(source, tmp_path) -> None:
     run_with_kills(["convert", *map(str, source), "OUT"], tmp_path)
 
 
-def test_nothing_is_overwritten_or_written_in_part(source: tuple[Path, Path], out: Path) -> None:
+def test_nothing_is_overwritten_or_written_in_part(source, out) -> None:
     with h5py.File(source[1], "r+") as file:
         file["CNN/b_cnn_1"][2] = 1e5
     with pytest.raises(ValueError, match=r"convolutions\.1\.bias"):  # too large
@@ -74,7 +74,7 @@ def test_nothing_is_overwritten_or_written_in_part(source: tuple[Path, Path], ou
     assert [*out.parent.rglob("*")] == [out]
 
 
-def test_a_folder_of_two_models_or_of_two_weights(tmp_path: Path, out: Path) -> None:
+def test_a_folder_of_two_models_or_of_two_weights(tmp_path, out) -> None:
     two = {"2 models": ["x/a.hdf5", "y/a.hdf5"], r"2 files \*\.hdf5": ["options.json", "a.hdf5", "b.hdf5"]}
     for error, names in two.items():
         for name in names:
@@ -84,7 +84,7 @@ def test_a_folder_of_two_models_or_of_two_weights(tmp_path: Path, out: Path) -> 
     assert not out.exists()
 
 
-def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_published_name(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["convert", "--list"])
     lines = capsys.readouterr().out.splitlines()
@@ -96,7 +96,7 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("weights", "splitting"), [("elmo_2x_weights.hdf5", "lm1b"), ("model.hdf5", "whitespace")])
-def test_a_folder_and_its_archives(tmp_path: Path, capsys, weights: str, splitting: str) -> None:
+def test_a_folder_and_its_archives(tmp_path, capsys, weights: str, splitting: str) -> None:
     """As simple_elmo and NLPL share models, with a checkpoint of TensorFlow, and with what macOS adds."""
     folder = tmp_path / "packed" / "model"
     options, arrays = write_files(folder)
@@ -122,7 +122,7 @@ def test_a_folder_and_its_archives(tmp_path: Path, capsys, weights: str, splitti
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path: Path) -> None:
+def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path) -> None:
     """Downloaded files are found in the cache, under the names that they have on their host."""
     files = write_published(tmp_path / "cache", name, [["나는", "간다"]])
     downloaded = convert(name, tmp_path / "downloaded" / "elmo", cache_dir=tmp_path / "cache")
@@ -155,7 +155,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer]:
+def host(tmp_path, monkeypatch) -> Iterator[http.server.HTTPServer]:
     """A host with the files of a small model; the model's first address has none."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -170,7 +170,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[http.serve
         host.shutdown()
 
 
-def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, tmp_path: Path) -> None:
+def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, tmp_path) -> None:
     cache = tmp_path / "cache" / "pubmed"
     cache.mkdir(parents=True)
     for name, size in zip(PUBLISHED["pubmed"].files, (None, 2000), strict=True):  # what interrupted downloads leave
@@ -184,7 +184,7 @@ def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, t
         convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "empty")
 
 
-def test_a_page_in_place_of_a_file_is_not_kept(host, tmp_path: Path) -> None:
+def test_a_page_in_place_of_a_file_is_not_kept(host, tmp_path) -> None:
     """A network that asks for a login serves it with status 200."""
     cache = tmp_path / "cache" / "pubmed"
     files, host.page = host.files, b"\n<!DOCTYPE html><title>Log in to this network</title>"

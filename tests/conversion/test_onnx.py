@@ -92,7 +92,7 @@ def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vecto
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "changes"), CLASSIFIERS.values(), ids=CLASSIFIERS)
-def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: dict) -> None:
+def test_classifiers_by_the_command(tmp_path, capsys, name: str, changes: dict) -> None:
     model, file = make(name, **changes), tmp_path / "classifier.onnx"
     save_checkpoint(tmp_path / "model", model)
     assert main(["export", str(file), "--model", str(tmp_path / "model"), "--onnx"]) == 0
@@ -102,7 +102,7 @@ def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: 
 
 
 @pytest.mark.slow
-def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path: Path) -> None:
+def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path) -> None:
     tagger, (shipped, _) = small_model(ElmoForTokenClassification), hf_elmo.load_model()
     assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
     assert_same_numbers(shipped, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
@@ -148,7 +148,7 @@ def test_a_file_that_is_there_stays_and_a_mix_that_depends_on_its_batch_is_refus
 
 
 @pytest.mark.slow
-def test_onnx_runtime_without_pytorch_and_hf_elmo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_without_pytorch_and_hf_elmo(tmp_path, monkeypatch) -> None:
     """The production recipe of docs/guides/onnx.md, as it is printed, in an environment that holds nothing else."""
     root = Path(__file__).parents[2]
     page = (root / "docs/guides/onnx.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ NAMES = ["small", "original", "manylangs-ja", "embeddia-sl", "nlpl-201"]
 
 
 @pytest.mark.slow
-def test_published_models_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_models_are_tried(tmp_path, monkeypatch) -> None:
     cache = tmp_path / "cache"
     for name in NAMES:
         write_published(cache, name, [["今", "潮水", "退"], ["川", "の", "橋", "を", "渡る", "。"]])

@@ -62,7 +62,7 @@ def tokenizer() -> ElmoTokenizer:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory, model: ElmoModel) -> str:
+def checkpoint(tmp_path_factory, model: ElmoModel) -> str:
     """A folder with the model, and a tokenizer that splits text at whitespace."""
     return str(save_checkpoint(tmp_path_factory.mktemp("embedding") / "checkpoint", model))
 

@@ -54,32 +54,32 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+def tokenizer(tmp_path) -> ElmoTokenizer:
     """Its vocabulary has the words of `TEXTS`."""
     build_vocabulary(text.split() for text in TEXTS).save(tmp_path / "vocab.txt")
     return whitespace_tokenizer(vocab_file=str(tmp_path / "vocab.txt"))
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(tmp_path_factory) -> dict[str, Path]:
     folder, texts = tmp_path_factory.mktemp("texts"), {"general": GENERAL, "held_out": GENERAL[:4], "domain": DOMAIN}
     return {name: write_lines(folder / f"{name}.txt", lines) for name, lines in texts.items()}
 
 
 @pytest.fixture(scope="session")
-def trained(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
+def trained(files: dict[str, Path], tmp_path_factory) -> Pretrained:
     """A language model trained on the general text for a while, with held-out text."""
     how = {"max_steps": 30, "optim": "adamw_torch", "learning_rate": 0.02, "loss_scale": 1.0, "save_steps": 20}
     return pretrain(files["general"], tmp_path_factory.mktemp("trained") / "out", files["held_out"], **SMALL, **how)
 
 
 @pytest.fixture(scope="session")
-def five_steps(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def five_steps(files: dict[str, Path], tmp_path_factory) -> Path:
     """An uninterrupted run of five steps, with checkpoints after 2, 4 and 5."""
     return pretrain(files["general"], tmp_path_factory.mktemp("five") / "out", **SMALL, **STEPS).folder
 
 
 @pytest.fixture
-def run(five_steps: Path, tmp_path: Path) -> Path:
+def run(five_steps: Path, tmp_path) -> Path:
     """A copy of that run, to change."""
     return shutil.copytree(five_steps, tmp_path / "run")

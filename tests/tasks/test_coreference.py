@@ -1,7 +1,6 @@
 """Coreference on Trainer and over texts: files, rows, batches, stored layers, clusters; and the scores of clusters."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,7 +46,7 @@ CASES = {
 }
 
 
-def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer) -> None:
+def test_a_document_is_its_sentences_one_after_another(tokenizer) -> None:
     tokenizer.words = ["a", "dog"]
     sentences = [["Ann", "saw", "a", "dog"], ["She", "ran"]]
     row = encode_document(tokenizer, sentences, [[(0, 0), (4, 4)], [(2, 3)]], ["Eve", None])
@@ -65,7 +64,7 @@ def line(word: str, speaker: str, column: str) -> str:
     return f"bc/a 0 0 {word} NN * - - - {speaker} * * {column}"
 
 
-def test_files_of_conll_2012(tmp_path: Path) -> None:
+def test_files_of_conll_2012(tmp_path) -> None:
     lines = ["#begin document (bc/a); part 002", line("Ann", "Ann_S", "(0|(1"), line("\xa0", "Ann_S", "1)")]
     lines += [line("him", "Ann_S", "(7)|0)"), "", line("He", "-", "(7)"), line("ran", "-", "-"), "", "#end document"]
     lines += ["#begin document (b)", line("It", "-", "-").replace(" ", "\t"), "", "#end document"]
@@ -80,14 +79,14 @@ def test_files_of_conll_2012(tmp_path: Path) -> None:
     assert (second["document"], second["clusters"]) == ("b", [])
 
 
-def test_a_mention_that_does_not_end_is_named(tmp_path: Path) -> None:
+def test_a_mention_that_does_not_end_is_named(tmp_path) -> None:
     lines = ["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""]
     with pytest.raises(ValueError, match=r"a\.conll, line 2:"):
         hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
+def test_batches(tokenizer, side: str) -> None:
     tokenizer.padding_side = side
     rows = [
         {**encode_document(tokenizer, [["Ann", "ran"], ["She"]], [[(0, 0), (2, 2)]], ["Eve", "Bo"]), "genre_ids": 2},
@@ -106,7 +105,7 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
     torch.testing.assert_close(model(**stored).mention_scores, model(**batch).mention_scores)
 
 
-def test_clusters_of_texts(tmp_path: Path) -> None:
+def test_clusters_of_texts(tmp_path) -> None:
     """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
     tokenizer, model = ElmoTokenizer(), make("resolver", coreference_spans_per_word=0.8)
     torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, 99.0)  # above 0
@@ -127,7 +126,7 @@ def test_clusters_of_texts(tmp_path: Path) -> None:
     assert rows == sorted([first, last, k] for k, own in enumerate(text.clusters) for first, last in own)
 
 
-def test_speakers_genres_and_documents_without_words(tokenizer: ElmoTokenizer) -> None:
+def test_speakers_genres_and_documents_without_words(tokenizer) -> None:
     model = make("resolver", coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
     documents = [[["Ann", "ran", "."], ["She", "fell", "."]], "", " \n", [], [[]]]
     given = {"speakers": [["a", "b"], *[[None]] * 4], "genres": [0, 1, 1, 1, 1]}

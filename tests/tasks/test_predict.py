@@ -89,7 +89,7 @@ def expected_record(head: str, model: torch.nn.Module, tokenizer: ElmoTokenizer,
 
 @torch.no_grad()
 @pytest.mark.parametrize("head", HEADS)
-def test_records_are_those_of_the_model_for_each_row(tmp_path: Path, head: str) -> None:
+def test_records_are_those_of_the_model_for_each_row(tmp_path, head: str) -> None:
     folder, (model_class, _, rows, *blank) = checkpoint(tmp_path, head), HEADS[head]
     model, tokenizer = model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
     expected = [expected_record(head, model, tokenizer, row) for row in rows]
@@ -100,7 +100,7 @@ def test_records_are_those_of_the_model_for_each_row(tmp_path: Path, head: str) 
 
 
 @pytest.mark.parametrize("head", ["tags", "esim", "clusters"])
-def test_files(tmp_path: Path, capsys, head: str) -> None:
+def test_files(tmp_path, capsys, head: str) -> None:
     """Also with a blank row, whose line keeps its place."""
     folder, source = checkpoint(tmp_path / "model", head), tmp_path / "in.jsonl"
     rows = [HEADS[head][3], *HEADS[head][2]]
@@ -122,14 +122,14 @@ def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
     assert TASKS[head.__name__].write(record) == lines
 
 
-def test_a_row_that_the_model_does_not_read_is_named(tmp_path: Path) -> None:
+def test_a_row_that_the_model_does_not_read_is_named(tmp_path) -> None:
     wrong = {"answers": ("Who ?", ["He", "."]), "roles": ("He sat .", 3), "classes": None, "pairs": ("a", 3)}
     for head, row in wrong.items():
         with pytest.raises((ValueError, TypeError), match="row 1"):
             predict(checkpoint(tmp_path / head, head), [HEADS[head][2][0], row])
 
 
-def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch) -> None:
+def test_standard_input_and_endings_that_do_not_fit(tmp_path, monkeypatch) -> None:
     one = checkpoint(tmp_path / "one")
     for model, name in ((one, "out.jsonl.gz"), (checkpoint(tmp_path / "two", "clusters"), "out.tsv")):
         with pytest.raises(ValueError, match="must end in"):
@@ -138,7 +138,7 @@ def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch)
     assert predict(one, "-") == predict(one, TEXTS)
 
 
-def test_models_without_a_head_or_with_another_one(tmp_path: Path) -> None:
+def test_models_without_a_head_or_with_another_one(tmp_path) -> None:
     for model in (path(), small_model(ElmoForPreTraining, vocab_size=7)):
         with pytest.raises(ValueError, match=r"ElmoForPreTraining.*head"):
             predict(model, ["a"])
@@ -156,7 +156,7 @@ def interrupt(model: torch.nn.Module, call: Callable[[], object]) -> None:
     handle.remove()
 
 
-def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path) -> None:
     model = CLASSIFIER.from_pretrained(checkpoint(tmp_path / "model"))
     source, output = write_lines(tmp_path / "in.txt", MANY), tmp_path / "out.jsonl"
     run = functools.partial(predict, model, source, output)
@@ -172,7 +172,7 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
+def test_several_processes_write_the_same_bytes(tmp_path) -> None:
     folder, source = checkpoint(tmp_path / "model"), write_lines(tmp_path / "in.txt", MANY)
     for workers in (1, 2):
         command = ["predict", str(source), str(tmp_path / f"{workers}.tsv"), "--model", str(folder)]
@@ -180,7 +180,7 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "1.tsv").read_bytes() == (tmp_path / "2.tsv").read_bytes()
 
 
-def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
+def test_speakers_and_genres_are_columns(tmp_path, monkeypatch) -> None:
     features = {"coreference_speakers": True, "coreference_num_genres": 3, "coreference_spans_per_word": 1.0}
     folder = checkpoint(tmp_path / "model", "clusters", **features)
     documents = ["Ann saw a dog .\nShe ran .\nIt came .", "He slept .\nHe ran ."]
@@ -200,7 +200,7 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("head", SPLIT)
-def test_tokenized_text_is_split_at_whitespace(tmp_path: Path, head: str) -> None:
+def test_tokenized_text_is_split_at_whitespace(tmp_path, head: str) -> None:
     folder, row = checkpoint(tmp_path, head), SPLIT[head]
     at_whitespace = predict(folder, [row])
     if head == "clusters":
@@ -210,7 +210,7 @@ def test_tokenized_text_is_split_at_whitespace(tmp_path: Path, head: str) -> Non
     assert predict(folder, [row]) != at_whitespace
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tmp_path) -> None:
     folder = checkpoint(tmp_path, "tags", word_vectors_vocab_size=6, word_vectors_size=4)
     tokenizer = ElmoTokenizer("whitespace")
     for tokenizer.words in (None, ["the", "a", ".", "b"]):
@@ -221,7 +221,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["classes", "tags of a CRF", "answers", "clusters"])
-def test_scores_that_are_nan_are_refused(tmp_path: Path, head: str) -> None:
+def test_scores_that_are_nan_are_refused(tmp_path, head: str) -> None:
     model_class, fields, rows, *_ = HEADS[head]
     model = small_model(model_class, **fields)
     for parameter in model.head.parameters():

@@ -1,7 +1,5 @@
 """Taggers on Trainer: files, batches, metrics over spans and over semantic roles, the pipeline."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -64,7 +62,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: str) -> None:
+def test_the_collator_is_that_of_transformers(tokenizer, side: str) -> None:
     tokenizer.padding_side = side
     encoded = tokenizer([["Ann", "met", "Bob"], ["It"]], is_split_into_words=True)
     encoded["labels"] = tokenizer.align_labels(encoded, [[1, 0, 3], [0]])
@@ -80,7 +78,7 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path: Path, name: str) -> None:
+def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path, name: str) -> None:
     text, columns, expected = FILES[name]
     (tmp_path / "a.txt").write_bytes(text.encode())
     found = read_conll(tmp_path / "a.txt", **columns).to_dict()
@@ -89,7 +87,7 @@ def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path:
 
 
 @pytest.mark.parametrize(("text", "columns", "line"), WRONG_LINES)
-def test_a_line_without_its_columns_is_named(tmp_path: Path, text: str, columns: dict, line: int) -> None:
+def test_a_line_without_its_columns_is_named(tmp_path, text: str, columns: dict, line: int) -> None:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=rf"a\.txt, line {line}:"):
         read_conll(tmp_path / "a.txt", **columns)
@@ -110,7 +108,7 @@ def test_metrics_of_spans() -> None:
     assert (span_metrics(IDS)(prediction)["f1"], span_metrics(IDS, "IOB2")(prediction)["f1"]) == (1.0, 0.0)
 
 
-def test_labels_that_are_no_spans_have_an_accuracy(recwarn: pytest.WarningsRecorder) -> None:
+def test_labels_that_are_no_spans_have_an_accuracy(recwarn) -> None:
     found = span_metrics({0: "NOUN", 1: "VERB", 2: "X"})(EvalPrediction(np.eye(3)[None], np.array([[0, 1, 1]])))
     assert (found, len(recwarn)) == ({"accuracy": 2 / 3}, 0)
 

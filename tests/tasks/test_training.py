@@ -49,7 +49,7 @@ def train(
 
 
 @pytest.mark.parametrize("kind", ["frozen", "unfrozen", "word level"])
-def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokenizer, kind: str) -> None:
+def test_a_classifier_learns_and_is_saved(tmp_path, tokenizer, kind: str) -> None:
     """Unfrozen in bfloat16, with gradient checkpointing. With words alone, what is shouted is unknown."""
     frozen = kind == "frozen"
     fields = {"num_labels": 2, "freeze_bilm": frozen, "classifier_dropout": 0.1}
@@ -75,7 +75,7 @@ def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokeniz
         np.testing.assert_allclose(loaded(**batch).logits, predicted, atol=1e-5 if frozen else 0.05)
 
 
-def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> None:
+def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path) -> None:
     """Its weights are stored in float16 and computed in float32: in float16 one step of training ends in NaN."""
     model = AutoModelForSequenceClassification.from_pretrained(loading.FOLDER, num_labels=2)
     assert model.dtype == torch.float32
