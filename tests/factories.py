@@ -33,8 +33,18 @@ SENTENCES = [
     "Ünïcödé wörds 日本語 and 😀 , too",
     "It didn 't rain in Spain ; the plain stayed dry .",
 ]
-# Of the small language model.
-TEXTS = ["the cat sat on the mat", "a dog", "rain fell all day and nobody went out to see it", "yes", "the dog sat"]
+# Of the small language model; its trainings read them, too.
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog",
+    "rain fell all day and nobody went out to see it fall",
+    "yes",
+    "the dog sat in the rain",
+    "who saw a cat that sat on a dog in all that rain",
+    "nobody",
+    "day and day it fell",
+    "out",
+]
 
 
 def small_config(**changes: object) -> ElmoConfig:
@@ -80,10 +90,10 @@ def word_level(folder: Path, words: Sequence[str]) -> tuple[ElmoModel, ElmoToken
     return model, whitespace_tokenizer(vocab_file=str(file), embeds_words=True)
 
 
-def small_tokenizer(folder: Path) -> ElmoTokenizer:
+def small_tokenizer(folder: Path, **options: object) -> ElmoTokenizer:
     """A tokenizer whose vocabulary, written into `folder`, has the words of `TEXTS`."""
-    build_vocabulary(text.split() for text in TEXTS[:4]).save(folder / "vocab.txt")
-    return ElmoTokenizer(vocab_file=str(folder / "vocab.txt"))
+    build_vocabulary(text.split() for text in TEXTS).save(folder / "vocab.txt")
+    return ElmoTokenizer(vocab_file=str(folder / "vocab.txt"), **options)
 
 
 def small_language_model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:

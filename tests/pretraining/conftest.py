@@ -14,20 +14,8 @@ from safetensors.torch import load_file
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.recipe import Pretrained, pretrain
-from hf_elmo.pretraining.vocabulary import build_vocabulary
-from tests.factories import TINY, whitespace_tokenizer, write_lines
+from tests.factories import TINY, small_tokenizer, write_lines
 
-TEXTS = [
-    "the cat sat on the mat",
-    "a dog",
-    "rain fell all day and nobody went out to see it fall",
-    "yes",
-    "the dog sat in the rain",
-    "who saw a cat that sat on a dog in all that rain",
-    "nobody",
-    "day and day it fell",
-    "out",
-]
 GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12
 DOMAIN = ["the assay was run on a mat", "the assay fell", "a second assay was run all day"] * 14
 SMALL = {"config": TINY, "batch_size": 3, "window": 5, "pretokenized": True, "use_cpu": True, "disable_tqdm": True}
@@ -55,9 +43,7 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 @pytest.fixture
 def tokenizer(tmp_path) -> ElmoTokenizer:
-    """Its vocabulary has the words of `TEXTS`."""
-    build_vocabulary(text.split() for text in TEXTS).save(tmp_path / "vocab.txt")
-    return whitespace_tokenizer(vocab_file=str(tmp_path / "vocab.txt"))
+    return small_tokenizer(tmp_path, word_splitting="whitespace")
 
 
 @pytest.fixture(scope="session")

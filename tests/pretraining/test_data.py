@@ -9,7 +9,7 @@ import torch
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.texts import Texts
-from tests.pretraining.conftest import TEXTS
+from tests.factories import TEXTS
 
 KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
 

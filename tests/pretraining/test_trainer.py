@@ -20,8 +20,8 @@ from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from tests import emulated_device
-from tests.factories import TINY, whitespace_tokenizer, write_lines
-from tests.pretraining.conftest import TEXTS, launch
+from tests.factories import TEXTS, TINY, whitespace_tokenizer, write_lines
+from tests.pretraining.conftest import launch
 
 WORKER = """
 import os, sys

@@ -14,14 +14,11 @@ from tests.heads import TAGS, make
 
 IDS = TAGS["id2label"]
 TEXT = "Anna-Lena (of Rome) met  Bob."
+CONLLU = "# newdoc\n# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t#\tO\n3.1\t_\t_\n"
 ANNA = [("Anna", "B-x"), ("met", "O")]
 FILES = {
     "documents": ("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n", {}, [[ANNA[0], ("1-2", "O")], [("#", "O")]]),
-    "CoNLL-U": (
-        "# newdoc\n# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t#\tO\n3.1\t_\t_\n",
-        {"word": 1, "tag": 2},
-        [[("New York", "B-y"), ("it", "O"), ("#", "O")]],
-    ),
+    "CoNLL-U": (CONLLU, {"word": 1, "tag": 2}, [[("New York", "B-y"), ("it", "O"), ("#", "O")]]),
     "sources": ("#\thttp://a.b/c\t[2009-10-17]\n1\tAnna\tB-x\tO\n2\tmet\tO\tO\n", {"word": 1, "tag": 2}, [ANNA]),
     "comments of columns": ("# newdoc\n# id 17\tdomain=en\nAnna _ _ B-x\n#met _ _ O\n", {}, [[ANNA[0], ("#met", "O")]]),
     "a comment of two words": ("# newdoc\nAnna B-x\n# sent_id = 3\nmet O\n", {}, [ANNA]),
