@@ -10,16 +10,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 gc.disable()  # until the tests are collected: a fifth of the time that imports take
-
-if TYPE_CHECKING:
-    import torch
-
-    from hf_elmo import ElmoModel, ElmoTokenizer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -94,14 +89,14 @@ def verbosity() -> Iterator[None]:
 
 
 @pytest.fixture
-def tokenizer() -> "ElmoTokenizer":
+def tokenizer():
     from tests.factories import whitespace_tokenizer
 
     return whitespace_tokenizer()
 
 
 @pytest.fixture
-def inputs(tokenizer: "ElmoTokenizer") -> "dict[str, torch.Tensor]":
+def inputs(tokenizer) -> dict:
     """Four sentences, padded on the right."""
     from tests.factories import SENTENCES
 
@@ -109,16 +104,16 @@ def inputs(tokenizer: "ElmoTokenizer") -> "dict[str, torch.Tensor]":
 
 
 @pytest.fixture
-def model() -> "ElmoModel":
+def model():
     from tests.factories import small_model
 
     return small_model()
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> tuple[Path, Path]:
+def source(tmp_path) -> tuple[Path, Path]:
     """A small model in AllenNLP's format: its options and its weights."""
-    from tests.allennlp_files import write_files
+    from tests.source_files import write_files
 
     return write_files(tmp_path / "source")
 

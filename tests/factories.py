@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.checkpoints.hub import CLASSES
+from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 
 # The source files of each class.
 CODE = {
@@ -31,6 +32,18 @@ SENTENCES = [
     "A",
     "Ünïcödé wörds 日本語 and 😀 , too",
     "It didn 't rain in Spain ; the plain stayed dry .",
+]
+# Of the small language model; its trainings read them, too.
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog",
+    "rain fell all day and nobody went out to see it fall",
+    "yes",
+    "the dog sat in the rain",
+    "who saw a cat that sat on a dog in all that rain",
+    "nobody",
+    "day and day it fell",
+    "out",
 ]
 
 
@@ -70,13 +83,32 @@ def small_checkpoint(folder: Path, model_class: type = ElmoModel, **changes: obj
     return save_checkpoint(folder, small_model(model_class, **changes))
 
 
-def word_level(
-    folder: Path, words: Sequence[str], model_class: type = ElmoModel, **changes: object
-) -> tuple[torch.nn.Module, ElmoTokenizer]:
+def word_level(folder: Path, words: Sequence[str]) -> tuple[ElmoModel, ElmoTokenizer]:
     """A model of random weights that embeds these words, and its tokenizer; the vocabulary is written into `folder`."""
     file = write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", *words])
-    model = small_model(model_class, **{"char_filters": [], "word_vocab_size": len(words) + 4} | changes)
+    model = small_model(char_filters=[], word_vocab_size=len(words) + 4)
     return model, whitespace_tokenizer(vocab_file=str(file), embeds_words=True)
+
+
+def small_tokenizer(folder: Path, **options: object) -> ElmoTokenizer:
+    """A tokenizer whose vocabulary, written into `folder`, has the words of `TEXTS`."""
+    build_vocabulary(text.split() for text in TEXTS).save(folder / "vocab.txt")
+    return ElmoTokenizer(vocab_file=str(folder / "vocab.txt"), **options)
+
+
+def small_language_model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
+    """A model of random weights with that vocabulary."""
+    return small_model(ElmoForPreTraining, vocab_size=len(tokenizer.vocabulary), num_sampled=5)
+
+
+def sentence_logits(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, sentence: str) -> tuple:
+    """Log-probabilities at each position of a single sentence, in both directions, and the ids of its words."""
+    inputs = tokenizer(sentence.split(), is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        output = model(**inputs)
+    words = Vocabulary.of(tokenizer).sentence_ids(sentence.split())
+    tables = [logits[0].double().log_softmax(-1) for logits in (output.forward_logits, output.backward_logits)]
+    return *tables, words
 
 
 def layers_of(model: torch.nn.Module, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:

@@ -3,22 +3,14 @@
 import torch
 from torch import Tensor
 
-from hf_elmo import (
-    CoreferenceCollator,
-    ElmoConfig,
-    ElmoForCoreferenceResolution,
-    ElmoForPreTraining,
-    ElmoForQuestionAnswering,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-    encode_document,
-)
+import hf_elmo
+from hf_elmo import CoreferenceCollator, ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, encode_document
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests.factories import SENTENCES, TINY, random_labels, random_model
 
+CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
+READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
 WORDS = ["the", "cat", "rain", "on"]
 VECTORS = {"word_vectors_vocab_size": len(WORDS) + 3, "word_vectors_size": 6}
 SECOND = ["A mat .", "the", "the dog ran far away", "no rain at all fell ."]
@@ -38,7 +30,7 @@ BILSTM = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
 CRF = {**BILSTM, "encoder_num_layers": 2, "tagging_crf": True, "tagging_scheme": "IOB2", "elmo_at_output": True}
 ROLES = {"encoder_type": "alternating", "encoder_num_layers": 3, "encoder_hidden_size": 7, "tagging_indicator_size": 5}
 FLOW = {"encoder_type": "attention_flow", "encoder_hidden_size": 5}
-RESOLVER = {
+MENTIONS = {
     "coreference_max_width": 4,
     "coreference_max_antecedents": 3,
     "coreference_hidden_size": 9,
@@ -57,14 +49,14 @@ CLASSIFIERS = {
     "esim": {**BILSTM, **TWICE, **PAIRS, "encoder_type": "esim"},
 }
 HEADS = {
-    **{name: (ElmoForSequenceClassification, {"num_labels": 3, **fields}) for name, fields in CLASSIFIERS.items()},
-    "tagger": (ElmoForTokenClassification, TAGS),
-    "crf": (ElmoForTokenClassification, {**TAGS, **CRF}),
-    "roles": (ElmoForTokenClassification, {**TAGS, **ROLES, "tagging_scheme": "IOB2"}),
-    "answers": (ElmoForQuestionAnswering, {"encoder_hidden_size": 5}),
-    "no answer": (ElmoForQuestionAnswering, {**FLOW, **TWICE, "allow_no_answer": True, "encoder_num_layers": 2}),
-    "resolver": (ElmoForCoreferenceResolution, {**RESOLVER, "coreference_refinements": 0}),
-    "resolver 2018": (ElmoForCoreferenceResolution, {**RESOLVER, **BILSTM, **FEATURES, "coreference_refinements": 2}),
+    **{name: (CLASSIFIER, {"num_labels": 3, **fields}) for name, fields in CLASSIFIERS.items()},
+    "tagger": (TAGGER, TAGS),
+    "crf": (TAGGER, {**TAGS, **CRF}),
+    "roles": (TAGGER, {**TAGS, **ROLES, "tagging_scheme": "IOB2"}),
+    "answers": (READER, {"encoder_hidden_size": 5}),
+    "no answer": (READER, {**FLOW, **TWICE, "allow_no_answer": True, "encoder_num_layers": 2}),
+    "resolver": (RESOLVER, {**MENTIONS, "coreference_refinements": 0}),
+    "resolver 2018": (RESOLVER, {**MENTIONS, **BILSTM, **FEATURES, "coreference_refinements": 2}),
 }
 WORD_LEVEL = {"char_filters": [], "word_vocab_size": len(WORDS) + 4}
 MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, WORD_LEVEL)}
@@ -96,20 +88,20 @@ def batch_of(
     tokenizer.padding_side, tokenizer.words = side, WORDS if words else None
     model_class, fields = MODELS[head]
     tokenizer.embeds_words, tokenizer.vocabulary = head == "words", ["<S>", "</S>", "<UNK>", *WORDS]
-    if model_class is ElmoForCoreferenceResolution:
+    if model_class is RESOLVER:
         documents = [encode_document(tokenizer, *each) for each in zip(DOCUMENTS, CLUSTERS, SPEAKERS, strict=True)]
         return dict(CoreferenceCollator(tokenizer)([{**row, "genre_ids": i} for i, row in enumerate(documents)][rows]))
     texts = (SENTENCES, SECOND) if "classifier_text_pairs" in fields else (SENTENCES,)
-    texts = (QUESTIONS, PASSAGES) if model_class is ElmoForQuestionAnswering else texts
+    texts = (QUESTIONS, PASSAGES) if model_class is READER else texts
     batch = dict(tokenizer(*(each[rows] for each in texts), padding=True, return_tensors="pt"))
     if model_class is ElmoModel:
         return batch
     if model_class is ElmoForPreTraining:
         mask = batch["attention_mask"]
         return {**batch, "labels": neighbor_labels(torch.arange(mask.numel()).view_as(mask) % 31, mask)}
-    if model_class is ElmoForQuestionAnswering:
+    if model_class is READER:
         return {**batch, "start_positions": STARTS[rows], "end_positions": ENDS[rows]}
-    if model_class is ElmoForSequenceClassification:
+    if model_class is CLASSIFIER:
         return {**batch, "labels": torch.tensor([2, 0, 1, 1])[rows]}
     if "tagging_indicator_size" in fields:  # the second word is the predicate, or the only one
         place = word_positions(batch).cumsum(1)

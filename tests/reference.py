@@ -80,13 +80,11 @@ def _clip(x: Tensor, bound: float | None) -> Tensor:
     return x.clamp(-bound, bound) if bound else x
 
 
-# -- of a model --------------------------------------------------------------------------------------------------------
-
-
-def reference_of(model: ElmoModel) -> Reference:
+def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
     encoder, config = model.char_encoder, model.config
     names = "weight_ih", "weight_hh", "bias", "weight_hr"
-    return Reference(
+    reference = Reference(
         encoder.embedding.weight,
         [(convolution.weight, convolution.bias) for convolution in encoder.convolutions],
         config.char_activation,
@@ -100,15 +98,7 @@ def reference_of(model: ElmoModel) -> Reference:
         config.proj_clip,
         config.use_skip_connections,
     )
-
-
-def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-    """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
-    reference = reference_of(model)
     return reference.sentence([reference.word_vector(row) for row in rows], state)
-
-
-# -- of AllenNLP's files -----------------------------------------------------------------------------------------------
 
 
 class NumpyELMo:
@@ -140,15 +130,13 @@ class NumpyELMo:
             self.reference = Reference(w["embedding"], [], "relu", [], None, *last)
             return
         self.words, self.length = None, cnn["max_characters_per_token"]
-        highways = [
-            [w[f"CNN_high_{i}/{kind}_{gate}"].t() for gate in ("carry", "transform") for kind in ("W", "b")]
-            for i in range(cnn.get("n_highway") or 0)
-        ]
+        parts = [f"{kind}_{gate}" for gate in ("carry", "transform") for kind in "Wb"]
+        highways = range(cnn.get("n_highway") or 0)
         self.reference = Reference(
             w["char_embed"],
             [(w[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), w[f"CNN/b_cnn_{i}"]) for i in range(len(cnn["filters"]))],
             cnn["activation"],
-            highways,
+            [[w[f"CNN_high_{i}/{part}"].t() for part in parts] for i in highways],
             (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None,
             *last,
         )

@@ -23,19 +23,8 @@ from hf_elmo.checkpoints import loading
 from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
-
-from .allennlp_files import write_files
-from .factories import (
-    CODE,
-    TINY,
-    contents,
-    save_checkpoint,
-    small_checkpoint,
-    small_model,
-    whitespace_tokenizer,
-    write_lines,
-)
-from .manylangs_files import make_settings, write_model
+from tests.factories import CODE, TINY, contents, save_checkpoint, small_checkpoint, small_model, write_lines
+from tests.source_files import make_settings, write_files, write_model
 
 REPO = "somebody/elmo-test"
 FILES = {*CODE["ElmoModel"], *CODE["ElmoTokenizer"]}
@@ -43,7 +32,7 @@ SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 
 
 @pytest.mark.parametrize("language_model", [False, True])
-def test_a_folder(tmp_path: Path, language_model: bool) -> None:
+def test_a_folder(tmp_path, language_model: bool) -> None:
     save_checkpoint(tmp_path, small_model(ElmoForPreTraining, vocab_size=9), ElmoTokenizer("lm1b"))
     model, tokenizer = hf_elmo.load_model(tmp_path, language_model=language_model)
     assert isinstance(model, ElmoForPreTraining if language_model else ElmoModel)
@@ -51,7 +40,7 @@ def test_a_folder(tmp_path: Path, language_model: bool) -> None:
     assert tokenizer.word_splitting == "lm1b"
 
 
-def test_the_default_is_the_model_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_model_that_ships(tmp_path, monkeypatch) -> None:
     model, tokenizer = hf_elmo.load_model(language_model=True)
     assert model.dtype == torch.float32
     assert len(tokenizer.vocabulary) == model.config.vocab_size
@@ -66,12 +55,12 @@ def test_the_default_is_the_model_that_ships(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_it_loads_without_network(tmp_path: Path) -> None:
+def test_it_loads_without_network(tmp_path) -> None:
     code = "import socket; socket.socket.connect = None; import hf_elmo; hf_elmo.load_model()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=240)
 
 
-def test_what_is_no_whole_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_whole_checkpoint(tmp_path, caplog) -> None:
     small_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="vocab_size"):
         hf_elmo.load_model(tmp_path, language_model=True)
@@ -83,7 +72,7 @@ def test_what_is_no_whole_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFi
         hf_elmo.load_model("original")
 
 
-def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel, tmp_path: Path) -> None:
+def test_fingerprints_change_with_what_decides_a_vector(model, tmp_path) -> None:
     before = model_fingerprint(model)
     save_checkpoint(tmp_path / "elmo", model)
     tagger = ElmoForTokenClassification.from_pretrained(tmp_path / "elmo", hidden_dropout=0.5, num_labels=3)
@@ -97,11 +86,11 @@ def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel, tmp_pa
     model.bilm.layers[0].lstm.bias.data[0] += 1
     assert model_fingerprint(model) not in found
     assert len(set(found)) == 2
-    tokenizer = whitespace_tokenizer()
+    tokenizer = ElmoTokenizer("whitespace")
     before = tokenizer_fingerprint(tokenizer)
     tokenizer(["a text", "b"], padding=True, truncation=True, max_length=3)
     assert tokenizer_fingerprint(tokenizer) == before
-    assert before not in map(tokenizer_fingerprint, (ElmoTokenizer(), whitespace_tokenizer(max_word_length=9)))
+    assert before not in map(tokenizer_fingerprint, (ElmoTokenizer(), ElmoTokenizer("whitespace", 9)))
 
 
 def require_no_path(folder: Path, parent: Path) -> None:
@@ -112,7 +101,7 @@ def require_no_path(folder: Path, parent: Path) -> None:
         assert [file.name for file in files if name.encode() in file.read_bytes()] == []
 
 
-def test_no_path_in_a_conversion_and_in_what_is_saved_again(tmp_path: Path) -> None:
+def test_no_path_in_a_conversion_and_in_what_is_saved_again(tmp_path) -> None:
     source = write_files(tmp_path / "source")
     folder = convert(*source, tmp_path / "allennlp")
     require_no_path(folder, tmp_path)
@@ -125,7 +114,7 @@ def test_no_path_in_a_conversion_and_in_what_is_saved_again(tmp_path: Path) -> N
     require_no_path(convert(manylangs, tmp_path / "manylangs"), tmp_path)
 
 
-def test_no_path_in_a_training(tmp_path: Path) -> None:
+def test_no_path_in_a_training(tmp_path) -> None:
     text, held_out = write_lines(tmp_path / "text", ["A word is a word ."] * 60), write_lines(tmp_path / "other", ["A"])
     settings = {"max_steps": 2, "batch_size": 2, "window": 5, "report_to": []}
     pretrain(text, tmp_path / "new", config=TINY, held_out=held_out, **settings)
@@ -161,7 +150,7 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     server, httpx = Server(), import_module(type(get_session()).__module__.partition(".")[0])  # httpx or httpx2
 
@@ -174,11 +163,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return small_checkpoint(tmp_path / "elmo")
 
 
-def test_a_converted_checkpoint_is_uploaded_whole(server: Server, tmp_path: Path) -> None:
+def test_a_converted_checkpoint_is_uploaded_whole(server, tmp_path) -> None:
     """Weights and tokenizers of an earlier upload are deleted, because transformers would load them; others stay."""
     folder = convert(*write_files(tmp_path / "source"), tmp_path / "elmo-converted")
     kept = dict.fromkeys(("notes.txt", "model-good.safetensors", "models/other.safetensors"), b"mine")
@@ -194,7 +183,7 @@ def test_a_converted_checkpoint_is_uploaded_whole(server: Server, tmp_path: Path
     assert server.files | {"README.md": before["README.md"]} == before | kept
 
 
-def test_without_code_and_card_both_are_made(server: Server, folder: Path) -> None:
+def test_without_code_and_card_both_are_made(server, folder) -> None:
     for name in FILES:
         (folder / name).unlink()
     for file in (folder / "config.json", folder / "tokenizer_config.json"):
@@ -207,7 +196,7 @@ def test_without_code_and_card_both_are_made(server: Server, folder: Path) -> No
     assert f'from_pretrained("{REPO}"' in ModelCard(server.files["README.md"].decode()).text
 
 
-def test_other_files_of_a_training_are_left_out(server: Server, tmp_path: Path) -> None:
+def test_other_files_of_a_training_are_left_out(server, tmp_path) -> None:
     folder = small_checkpoint(tmp_path / "tagger", ElmoForTokenClassification)
     others = ["training_args.bin", "optimizer.pt", "model-good.safetensors", "token", "notes.md", "checkpoint-10"]
     for name in others[:-1]:
@@ -219,7 +208,7 @@ def test_other_files_of_a_training_are_left_out(server: Server, tmp_path: Path) 
     assert set(upload.left_out) == set(others)
 
 
-def test_private_revision_and_dry_run(server: Server, folder: Path) -> None:
+def test_private_revision_and_dry_run(server, folder) -> None:
     upload = push(folder, REPO, dry_run=True)
     assert (upload.files.keys(), upload.url, server.requests) == ({*SAVED, "README.md"}, None, {})
     push(folder, REPO, revision="trial")
@@ -231,7 +220,7 @@ def test_private_revision_and_dry_run(server: Server, folder: Path) -> None:
     assert not server.files
 
 
-def test_what_is_no_whole_checkpoint_is_not_uploaded(server: Server, folder: Path, tmp_path: Path) -> None:
+def test_what_is_no_whole_checkpoint_is_not_uploaded(server, folder, tmp_path) -> None:
     ElmoTokenizer(max_word_length=9).save_pretrained(folder)
     with pytest.raises(ValueError, match="tokenizer"):
         push(folder, REPO)

@@ -21,11 +21,20 @@ import hf_elmo_cli
 from hf_elmo import kernels
 from hf_elmo_cli import main
 from hf_elmo_cli.pretrain import settings
-
-from .factories import small_checkpoint, write_lines
+from tests.factories import small_checkpoint, write_lines
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands
+VALUES = {"false": False, "False": False, "true": True, "null": None, "None": None, "12": 12, ".5": 0.5, "1e-3": 0.001}
+VALUES |= {"adagrad": "adagrad", "a=b": "a=b", "": "", "'1'": "1", '{"a": [1]}': {"a": [1]}, "{'a': (1,)}": {"a": (1,)}}
+VALUES["__import__('os')"] = "__import__('os')"
+MISSING = [
+    "embed missing.txt new/out.npz",
+    "neighbors 'A word.' word missing.txt",
+    "pretrain text.txt out --held-out missing.txt",
+    "convert missing.json missing.hdf5 out",
+    "predict text.txt out.jsonl --model ./missing",
+]
 
 
 def parsed(line: list[str]) -> dict:
@@ -59,7 +68,7 @@ def test_what_runs_nothing_imports_nothing(arguments: list[str]) -> None:
     assert not {"hf_elmo", "torch", "transformers", "numpy", "huggingface_hub", "rich"} & set(last.split())
 
 
-def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_a_module(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["hf_elmo", "--version"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("hf_elmo", run_name="__main__")
@@ -67,7 +76,7 @@ def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_examples_of_a_help_page_are_taken(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_a_help_page_are_taken(name: str, capsys) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     examples = commands_in(text)
@@ -102,7 +111,7 @@ def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(monkeypatc
         main(["--traceback", "env"])
 
 
-def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_name_options_instead_of_arguments(tmp_path, capsys) -> None:
     table, latin, old = tmp_path / "a.csv", tmp_path / "b.txt", write_lines(tmp_path / "old.npz", [])
     table.write_text("id,body\n1,a\n")
     latin.write_bytes(b"na\xefve\n")
@@ -118,7 +127,7 @@ def test_errors_name_options_instead_of_arguments(tmp_path: Path, capsys: pytest
         assert re.search(f"hf-elmo: error: .*{says}$", capsys.readouterr().err.rstrip(), re.DOTALL)
 
 
-def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_printed_in_any_encoding(monkeypatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", lambda: {"왕 é": ""})
@@ -127,7 +136,7 @@ def test_words_are_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> N
     assert stream.buffer.getvalue().decode("cp1252").startswith("\\uc655 é")
 
 
-def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path, capsys, monkeypatch) -> None:
     """Also beside what is left of distributions that were removed."""
     for name in ("torch_audio", "scikit_learn"):
         (tmp_path / f"{name}-1.0.dist-info").mkdir()
@@ -140,27 +149,13 @@ def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, caps
     assert "\none sentence, word-vectors: plain PyTorch\n    not word-cache: switched off\n" in printed
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "embed missing.txt new/out.npz",
-        "neighbors 'A word.' word missing.txt",
-        "pretrain text.txt out --held-out missing.txt",
-        "convert missing.json missing.hdf5 out",
-        "predict text.txt out.jsonl --model ./missing",
-    ],
-)
+@pytest.mark.parametrize("command", MISSING)
 def test_what_does_not_exist_is_named_and_nothing_is_written(command, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("A word is a word .\n" * 50)
     assert main(shlex.split(command)) == 1
     assert re.search("hf-elmo: error: .*missing", capsys.readouterr().err)
     assert os.listdir() == ["text.txt"]
-
-
-VALUES = {"false": False, "False": False, "true": True, "null": None, "None": None, "12": 12, ".5": 0.5, "1e-3": 0.001}
-VALUES |= {"adagrad": "adagrad", "a=b": "a=b", "": "", "'1'": "1", '{"a": [1]}': {"a": [1]}, "{'a': (1,)}": {"a": (1,)}}
-VALUES["__import__('os')"] = "__import__('os')"
 
 
 def test_settings_are_numbers_and_booleans_as_people_write_them() -> None:

@@ -1,7 +1,5 @@
 """ElmoConfig: its defaults, the fields that it derives, and saving and loading."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import AutoConfig
@@ -22,22 +20,6 @@ DERIVED = [
     ({"label2id": {"a": 0, "b": 1}}, {"id2label": {0: "a", 1: "b"}, "num_labels": 2}),
     ({"id2label": {0: "a", 1: "b"}}, {"label2id": {"a": 0, "b": 1}, "num_labels": 2}),
 ]
-
-
-def test_the_defaults_are_the_published_original_model() -> None:
-    config = ElmoConfig()
-    assert {name: getattr(config, name) for name in ORIGINAL} == ORIGINAL
-
-
-@pytest.mark.parametrize(("changes", "derived"), DERIVED, ids=str)
-def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict) -> None:
-    """Also where a field is changed on loading."""
-    ElmoConfig(**TINY, id2label={0: "x", 1: "y", 2: "z"}).save_pretrained(tmp_path)
-    loaded = ElmoConfig.from_pretrained(tmp_path, **{k: v for k, v in changes.items() if "size" not in k})
-    for config in (ElmoConfig(**{**TINY, **changes}), *([] if "_size" in str(changes) else [loaded])):
-        assert {name: getattr(config, name) for name in derived} == derived
-
-
 CONTRADICTIONS = [
     ("hidden_size", {"hidden_size": 21}),
     ("pad_token_id", {"pad_token_id": 5}),
@@ -46,6 +28,23 @@ CONTRADICTIONS = [
     ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
     ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
 ]
+CHANGED = {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"}
+CHANGED |= {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unicode", "char_vocab_size": 300}
+CHANGED |= {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "id2label": {0: "O", 1: "B-x"}}
+
+
+def test_the_defaults_are_the_published_original_model() -> None:
+    config = ElmoConfig()
+    assert {name: getattr(config, name) for name in ORIGINAL} == ORIGINAL
+
+
+@pytest.mark.parametrize(("changes", "derived"), DERIVED, ids=str)
+def test_fields_that_others_decide(tmp_path, changes: dict, derived: dict) -> None:
+    """Also where a field is changed on loading."""
+    ElmoConfig(**TINY, id2label={0: "x", 1: "y", 2: "z"}).save_pretrained(tmp_path)
+    loaded = ElmoConfig.from_pretrained(tmp_path, **{k: v for k, v in changes.items() if "size" not in k})
+    for config in (ElmoConfig(**{**TINY, **changes}), *([] if "_size" in str(changes) else [loaded])):
+        assert {name: getattr(config, name) for name in derived} == derived
 
 
 @pytest.mark.parametrize(("field", "changes"), CONTRADICTIONS, ids=str)
@@ -54,7 +53,7 @@ def test_fields_that_contradict_each_other(field: str, changes: dict) -> None:
         ElmoConfig(**{**TINY, **changes})
 
 
-def test_a_misspelled_field_is_an_error_but_not_in_a_file(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_misspelled_field_is_an_error_but_not_in_a_file(caplog) -> None:
     with pytest.raises(TypeError, match="hidden_sise"):
         ElmoConfig(hidden_sise=1)
     loaded = ElmoConfig.from_dict({**TINY, "hidden_sise": 1})  # of a later version
@@ -63,12 +62,7 @@ def test_a_misspelled_field_is_an_error_but_not_in_a_file(caplog: pytest.LogCapt
     assert ElmoConfig(**TINY, max_length=7, my_own=4).my_own == 4  # a setting of transformers, and one of the user
 
 
-CHANGED = {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"}
-CHANGED |= {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unicode", "char_vocab_size": 300}
-CHANGED |= {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "id2label": {0: "O", 1: "B-x"}}
-
-
-def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+def test_a_configuration_is_loaded_as_it_was_saved(tmp_path) -> None:
     config = ElmoConfig(**TINY, **CHANGED)
     config.save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
@@ -76,7 +70,7 @@ def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
     assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
 
 
-def test_a_type_is_read_as_transformers_does(tmp_path: Path) -> None:
+def test_a_type_is_read_as_transformers_does(tmp_path) -> None:
     ElmoConfig(**TINY).save_pretrained(tmp_path)
     for dtype in ("auto", "float16", torch.float16):
         config = AutoConfig.from_pretrained(tmp_path, dtype=dtype, hidden_dropout=0.1)

@@ -13,15 +13,22 @@ from transformers import Trainer, TrainingArguments
 
 import hf_elmo
 from hf_elmo.allennlp import ElmoEmbedder
-from tests import allennlp_files, emulated_device
+from tests import emulated_device, source_files
 from tests.emulated_device import EmulatedDevice
-from tests.factories import SENTENCES, TINY, small_model, whitespace_tokenizer, write_lines
+from tests.factories import SENTENCES, TEXTS, TINY, small_language_model, small_model, small_tokenizer, write_lines
 from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batch_of, make, tensors_of
-from tests.language_models import TEXTS, small_language_model, small_tokenizer
 
 pytestmark = pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
 CPU, GPU = "cpu", "gpu:0"
-TOKENIZER = whitespace_tokenizer()
+TOKENIZER = hf_elmo.ElmoTokenizer("whitespace")
+MISTAKES = [
+    (lambda x: x.numpy(), "numpy"),
+    (lambda x: x + torch.ones(3), "on the CPU"),
+    (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
+    (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
+    (lambda x: x.normal_(generator=torch.Generator()), "generator"),
+    (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
+]
 
 
 @pytest.fixture
@@ -60,17 +67,7 @@ def outputs_and_gradients(name: str, place: str) -> dict[str, Any]:
     return {key: tensor.detach().cpu().numpy() for key, tensor in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (lambda x: x.numpy(), "numpy"),
-        (lambda x: x + torch.ones(3), "on the CPU"),
-        (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
-        (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
-        (lambda x: x.normal_(generator=torch.Generator()), "generator"),
-        (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
-    ],
-)
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
 def test_mistakes_are_errors_as_on_a_gpu(device, mistake, message):
     x = torch.ones(3, device=GPU)
     assert (x[torch.tensor([2, 0])] * torch.tensor(3.0)).tolist() == [3, 3]
@@ -141,7 +138,7 @@ def language(folder: Path, place: str) -> Any:
 
 
 def with_allennlp(folder: Path, place: str) -> Any:
-    files = allennlp_files.write_files(folder / "source")
+    files = source_files.write_files(folder / "source")
     embedder = ElmoEmbedder(*files, cuda_device=-1 if place == CPU else 0)
     return [*embedder.embed_sentences([text.split() for text in SENTENCES])]
 

@@ -18,9 +18,8 @@ import pytest
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo_cli import main
-
-from .factories import TINY
-from .manylangs_files import make_settings, write_model
+from tests.factories import TINY
+from tests.source_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -30,6 +29,11 @@ SLOW = ("guides", "from")  # folders of pages with trainings, exports and pictur
 # Trainer prints times, Ray warnings of a machine that is slow at the moment.
 NOISE = re.compile(r"^(\{'train_runtime|(\x1b\[\d+m)?\(raylet\)).*\n", re.MULTILINE)
 DOWNLOADS = ("names", "own_language", "spam")  # notebooks that download data
+PARAMETERS = [
+    pytest.param(page, marks=[pytest.mark.slow] * (page.parent.name in SLOW), id=str(page.relative_to(ROOT)))
+    for page in PAGES
+    if FENCE.search(page.read_text(encoding="utf-8"))
+]
 
 
 def steps(page: str) -> Iterator[tuple[str, str, str]]:
@@ -54,7 +58,7 @@ def printed_by(kind: str, code: str, names: dict) -> str:
 
 
 @pytest.fixture(scope="module")
-def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_models(tmp_path_factory) -> Path:
     """In place of published models: a file to convert, and a folder `seqvec`."""
     folder = tmp_path_factory.mktemp("models")
     source = write_model(folder / "source", make_settings(encoder={"projection_dim": 512}), [["praça", "."]])
@@ -64,15 +68,8 @@ def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-PARAMETERS = [
-    pytest.param(page, marks=[pytest.mark.slow] * (page.parent.name in SLOW), id=str(page.relative_to(ROOT)))
-    for page in PAGES
-    if FENCE.search(page.read_text(encoding="utf-8"))
-]
-
-
 @pytest.mark.parametrize("page", PARAMETERS)
-def test_what_a_block_prints_stands_below_it(page: Path, small_models: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_a_block_prints_stands_below_it(page: Path, small_models, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(shutil.copytree(small_models, tmp_path / "page"))
     blocks = list(steps(page.read_text(encoding="utf-8")))
     for library in OPTIONAL:
@@ -85,7 +82,7 @@ def test_what_a_block_prints_stands_below_it(page: Path, small_models: Path, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/notebooks/*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs(path: Path, request, monkeypatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     if path.stem in DOWNLOADS:  # from a folder here
         monkeypatch.setenv("ELMO_DATA", str(request.getfixturevalue("shared") / "data"))

@@ -15,8 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining
-from tests.factories import save_checkpoint, small_model, write_lines
-from tests.language_models import small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
 
 pytest.importorskip("nltk")
 
@@ -33,6 +32,32 @@ from examples.question_answering import run as question_answering
 from examples.semantic_roles.run import tags_of
 
 WORDS = ["(", ".", "anna", "met", "bob", "in", "rome", "he", "sang", "well", "team", "wins", "what", "who"]
+ON_GLOVE = ["sst5", "entailment", "semantic_roles", "coreference", "question_answering"]
+CLASSIFIERS = [BAG, *(row for pair in PAIRS for row in pair)]
+SCRIPTS = {
+    "ag_news.run --texts titles": CLASSIFIERS,
+    "question_types.run": CLASSIFIERS,
+    "sms_spam.run": [BAG, "textbook", "improved", "improved, biLM trained"],
+    "tagging.run --tasks uner_ewt": ["GloVe", "GloVe + characters", "GloVe + ELMo"],
+    **{f"{name}.run": ["GloVe", "GloVe + ELMo"] for name in ON_GLOVE},
+    "korean.sentiment --sizes 20": [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN],
+}
+RULES = {
+    "page header": "Friday, January 4, 2019",
+    "damaged": "The \ufffdrst of the Ãx was lost.",
+    "boilerplate": "All rights reserved by the publisher.",
+    "reference": "Roe v. Wade, 410 U.S. 113 (1973).",
+    "code": "const { accordion } = USWDS; run();",
+    "table": "Introduction ............ 7 ........ 9",
+    "another language": "Der Weg ist lang, und die Nacht war kalt.",
+    "capitals": "MR. PRESIDENT, PEACE IS UNDER THREAT.",
+    "list": "crude petroleum, diamonds, natural gas, ships, refined petroleum, wheat, soybeans",
+    "fragment": "making audit data more transparent",
+    None: "He won in Virginia, Alabama, Oklahoma, Tennessee, Minnesota, Arkansas. Maine was close.",
+}
+DAMAGED = "MK: donâ€™t [read](https://a.gov/x) **it** [12] (Laughs) . . . on it (A/46/PV.59. p. 1).Craig wrote so."
+BOOK = "CHAPTER I\n\n“Stop!” cried Mr. Smith; _he_ was not\namused. He doesn’t sing the well-\nknown song.[Picture]"
+TESTED = "He could play the piano , the flute and the violin before he could read or write at all ."
 
 
 @pytest.fixture(autouse=True)
@@ -44,27 +69,15 @@ def progress_bars() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> str:
+def folder(tmp_path) -> str:
     """A saved random model with its language models."""
     tokenizer = small_tokenizer(tmp_path)
     return str(save_checkpoint(tmp_path / "model", small_language_model(tokenizer), tokenizer))
 
 
-ON_GLOVE = ["sst5", "entailment", "semantic_roles", "coreference", "question_answering"]
-CLASSIFIERS = [BAG, *(row for pair in PAIRS for row in pair)]
-SCRIPTS = {
-    "ag_news.run --texts titles": CLASSIFIERS,
-    "question_types.run": CLASSIFIERS,
-    "sms_spam.run": [BAG, "textbook", "improved", "improved, biLM trained"],
-    "tagging.run --tasks uner_ewt": ["GloVe", "GloVe + characters", "GloVe + ELMo"],
-    **{f"{name}.run": ["GloVe", "GloVe + ELMo"] for name in ON_GLOVE},
-    "korean.sentiment --sizes 20": [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN],
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", SCRIPTS)
-def test_a_quick_run_has_all_rows(folder: str, shared: Path, tmp_path: Path, capsys, command: str) -> None:
+def test_a_quick_run_has_all_rows(folder, shared, tmp_path, capsys, command: str) -> None:
     name, *arguments = command.split()
     arguments += ["--model", folder, "--data", str(shared / "data"), "--out", str(tmp_path / "out"), "--quick"]
     import_module(f"examples.{name}").main(arguments)
@@ -85,7 +98,7 @@ def test_the_table_has_means_and_deviations_and_a_gain_is_paired() -> None:
     assert gain(results, "a", "b") == "b over a: +3.00 points (+1.04 to +4.96)"
 
 
-def test_roles_get_the_words_of_universal_dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roles_get_the_words_of_universal_dependencies(tmp_path, monkeypatch) -> None:
     rows = [("Anna", "(ARG0*", "*"), ("met", "(V*)", "*"), ("Bob", "(ARG1*", "(ARG0*)"), ("sang", "*)", "(V*)")]
     skeleton = [f"doc 0 {n} [WORD] NN * - - {' '.join(spans)}" for n, (_, *spans) in enumerate(rows)]
     words = [f"{n}\t{word}\t_" for n, (word, *_) in enumerate(rows, start=1)]
@@ -110,7 +123,7 @@ def test_parts_of_texts() -> None:
     assert {"x ㅋ", "가가나나x ㅋ", "나가x ㅋ"} <= changed
 
 
-def test_korean_text(tmp_path: Path) -> None:
+def test_korean_text(tmp_path) -> None:
     parts = enumerate(("train", "dev", "test"))
     lines = [f"{part}\t{movie}\t9\t연기 {part} {number}" for movie, part in parts for number in range(5)]
     twice = [lines[0], "test\t9\t10\t" + lines[0].split("\t")[-1]]  # once in train, and once for testing
@@ -122,13 +135,13 @@ def test_korean_text(tmp_path: Path) -> None:
     assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3
 
 
-def test_two_senses(folder: str, capsys: pytest.CaptureFixture) -> None:
+def test_two_senses(folder, capsys) -> None:
     two_senses.main(["--model", folder])
     _, *rows = capsys.readouterr().out.splitlines()
     assert [row[:22] for row in rows] == ["layer 0 1.00  layer 1 "] * 2  # layer 0 reads the word alone
 
 
-def test_word_senses(folder: str, shared: Path, capsys: pytest.CaptureFixture) -> None:
+def test_word_senses(folder, shared, capsys) -> None:
     path = shared / "data/wsd/senseval/interest.pos.gz"  # not well-formed XML
     words, positions, _ = zip(*word_senses.read_senseval(path), strict=True)
     assert {own[place] for own, place in zip(words, positions, strict=True)} == {"interest", "interests"}
@@ -145,7 +158,7 @@ def test_equally_near_senses_count_equally() -> None:
     np.testing.assert_allclose(shares, [2 / 3, 1, 1 / 2])
 
 
-def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_own_language(tmp_path, capsys) -> None:
     lines = [f"Der Weg ist lang. Ein lang Ding, Über-Maß {number}!" for number in range(7)]
     write_lines(tmp_path / "raw.txt.gz", (f"{line}\n" for line in ("Cafe\u0301 서울", *lines, lines[0], "x" * 60)))
     own_language.main([str(tmp_path / "raw.txt.gz"), str(tmp_path), "--held-out-every", "3"])
@@ -154,22 +167,6 @@ def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert sum("Über-Maß" in line for line in train + held_out) == 7  # a paragraph that occurs twice counts once
     assert held_out[-1] == "x" * 60
     assert ", 1 longer than 48 bytes" in capsys.readouterr().out
-
-
-RULES = {
-    "page header": "Friday, January 4, 2019",
-    "damaged": "The \ufffdrst of the Ãx was lost.",
-    "boilerplate": "All rights reserved by the publisher.",
-    "reference": "Roe v. Wade, 410 U.S. 113 (1973).",
-    "code": "const { accordion } = USWDS; run();",
-    "table": "Introduction ............ 7 ........ 9",
-    "another language": "Der Weg ist lang, und die Nacht war kalt.",
-    "capitals": "MR. PRESIDENT, PEACE IS UNDER THREAT.",
-    "list": "crude petroleum, diamonds, natural gas, ships, refined petroleum, wheat, soybeans",
-    "fragment": "making audit data more transparent",
-    None: "He won in Virginia, Alabama, Oklahoma, Tennessee, Minnesota, Arkansas. Maine was close.",
-}
-DAMAGED = "MK: donâ€™t [read](https://a.gov/x) **it** [12] (Laughs) . . . on it (A/46/PV.59. p. 1).Craig wrote so."
 
 
 def test_rules_repairs_and_duplicates() -> None:
@@ -183,12 +180,8 @@ def test_rules_repairs_and_duplicates() -> None:
     assert list(map(cleaning.shared_parts([text]).isdisjoint, parts)) == [True, False]
 
 
-BOOK = "CHAPTER I\n\n“Stop!” cried Mr. Smith; _he_ was not\namused. He doesn’t sing the well-\nknown song.[Picture]"
-TESTED = "He could play the piano , the flute and the violin before he could read or write at all ."
-
-
 @pytest.mark.slow
-def test_the_text_of_all_sources(tmp_path: Path) -> None:
+def test_the_text_of_all_sources(tmp_path) -> None:
     def sentence(key: str) -> str:
         return f"The {' '.join(Random(key).choices(WORDS[2:], k=14))} was well-known."
 
@@ -216,7 +209,7 @@ def test_the_text_of_all_sources(tmp_path: Path) -> None:
     assert parts["wikitext"] == ["The test was 3.5-mile .", "He went ."]
 
 
-def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> None:
+def test_what_is_published_is_an_average_in_half_precision(tmp_path) -> None:
     models, tokenizer = [], small_tokenizer(tmp_path)
     for seed, run in enumerate(("run", "run2/checkpoint-7")):
         models.append(small_model(ElmoForPreTraining, seed, vocab_size=len(tokenizer.vocabulary)))
@@ -229,7 +222,7 @@ def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path, monkeypatch) -> None:
     rng, (corpus, out, model), package = Random(0), map(tmp_path.joinpath, ("a", "b", "c")), tmp_path / "package.tgz"
     write_lines(corpus / "train.txt", (f"{' '.join(rng.choices(WORDS, k=9))} {rng.random()}" for _ in range(30_000)))
     write_lines(corpus / "dev.txt", [" ".join(WORDS)])

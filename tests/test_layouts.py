@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from safetensors.torch import load_file
 
-from . import heads
+from tests import heads
 
 STORED = Path(__file__).with_name("layouts.txt")
 UNICODE = {"char_units": "unicode", "word_vocab_size": 7, "word_embedding_size": 3, "num_scalar_mixes": 2}

@@ -13,16 +13,15 @@ from hf_elmo.checkpoints import loading
 from hf_elmo.conversion import all_names, convert
 from hf_elmo.conversion.published import page
 from hf_elmo.model_cards import make_card
-
-from .allennlp_files import write_files
-from .factories import TINY
-from .manylangs_files import make_settings, write_model
+from tests.factories import TINY
+from tests.source_files import make_settings, write_files, write_model
 
 LANGUAGE = {"portuguese": "pt", "seqvec": None, "nlpl-201": "de", "nlpl-202": "sv", "nlpl-203": "la"}  # not English
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
 CONVERTED = {"parameters": 12345, "dtype": "bfloat16", "sources": [("weights.hdf5", "0" * 64)]}
 CONVERTED["source_format"] = "AllenNLP's format"
+WORDS = {"small": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17, "manylangs-ko": 7}  # of the longer example
 
 
 def card_of(about: ModelCard | None, **fields: object) -> ModelCard:
@@ -69,11 +68,8 @@ def names_of(card: ModelCard) -> dict:
     return names
 
 
-WORDS = {"small": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17, "manylangs-ko": 7}  # of the longer example
-
-
 @pytest.mark.parametrize("name", WORDS)
-def test_the_code_of_a_card_runs_and_its_tokenizer_splits_as_it_says(tmp_path: Path, monkeypatch, name: str) -> None:
+def test_the_code_of_a_card_runs_and_its_tokenizer_splits_as_it_says(tmp_path, monkeypatch, name: str) -> None:
     """In the folder that holds the checkpoint under the name that the card gives."""
     source = tmp_path / "source"
     if name.startswith("manylangs"):

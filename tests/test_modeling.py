@@ -1,7 +1,7 @@
 """What every model of transformers must do: files, copies, calls, gradients, and modules that users change."""
 
 import copy
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,8 +11,9 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune
 from transformers import PreTrainedModel
 
-from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoModel
 from hf_elmo.modeling_elmo import sentence_boundaries
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests import heads
 from tests.factories import TINY
 from tests.heads import MODELS, NO_DROPOUT, batch_of, make, tensors_of, without_labels
@@ -21,6 +22,23 @@ every_class = pytest.mark.parametrize("name", ["no head", "pooled", "language mo
 # Weights at another place in memory: MKL's products of float32 depend on its alignment. A value of these models is a
 # sum of at most 40 products, of a size below 4, through two layers whose gates let no error grow: 40 * 4 * 2**-24.
 ROUNDING = {"atol": 1e-5, "rtol": 0}
+STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
+VECTORS = torch.zeros(4, 21, 11)
+WRONG_INPUTS = {
+    "nothing": ([], {}, "input_ids"),
+    "ids and vectors": (["input_ids"], {"inputs_embeds": VECTORS}, "inputs_embeds"),
+    "vectors without boundaries": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing|2 texts"),
+    "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
+    "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
+    "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),
+}
+TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
+WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
+CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]
+CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0), ("pooled", NO_DROPOUT, 0)]
+CHECKPOINTED += [("roles", {**NO_DROPOUT, "layer_weights": 0}, 1)]
+COMPILED = [5, 3], [9, 2, 6], [4] * 5, [21, 1, 6, 8], [1, 2]  # the lengths of the rows
+with_and_without_gradients = pytest.mark.parametrize("trained", [False, True], ids=["frozen", "trained"])
 
 
 @torch.no_grad()
@@ -30,11 +48,8 @@ def run(model: PreTrainedModel, inputs: dict) -> dict[str, Tensor]:
     return tensors_of(output) | {f"layer {n}": layer for n, layer in enumerate(output.hidden_states)}
 
 
-# -- saving and loading ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("part", range(3))
-def test_missing_weights_are_initialized_and_the_others_loaded(tmp_path: Path, part: int) -> None:
+def test_missing_weights_are_initialized_and_the_others_loaded(tmp_path, part: int) -> None:
     model = make("pooled")
     weights, new = model.state_dict(), type(model)(model.config).state_dict()
     missing = set(sorted(weights)[part::3])
@@ -67,7 +82,7 @@ def test_the_first_weights_of_a_new_model() -> None:
 
 
 @pytest.mark.parametrize("name", ["language models", *heads.NETWORKS])
-def test_a_bilm_gets_a_head_and_loses_it(tmp_path: Path, name: str) -> None:
+def test_a_bilm_gets_a_head_and_loses_it(tmp_path, name: str) -> None:
     bilm, (model_class, fields) = make("no head"), MODELS[name]
     bilm.save_pretrained(tmp_path / "bilm")
     model, report = model_class.from_pretrained(tmp_path / "bilm", **fields, output_loading_info=True)
@@ -82,11 +97,8 @@ def test_a_bilm_gets_a_head_and_loses_it(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(loaded.state_dict(), bilm.state_dict(), atol=0, rtol=0)
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
-
-
 @every_class
-def test_the_input_embeddings_are_the_characters(inputs: dict, name: str) -> None:
+def test_the_input_embeddings_are_the_characters(inputs, name: str) -> None:
     model = make(name)
     before, embedding = run(model, inputs), model.get_input_embeddings()
     assert model.resize_token_embeddings(300) is embedding
@@ -98,7 +110,7 @@ def test_the_input_embeddings_are_the_characters(inputs: dict, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["no head", "pooled", "language models", "pairs", "answers"])
-def test_hidden_states_are_returned_when_asked_for(tokenizer: ElmoTokenizer, name: str) -> None:
+def test_hidden_states_are_returned_when_asked_for(tokenizer, name: str) -> None:
     model = make(name, num_hidden_layers=3, freeze_bilm=False)
     inputs = without_labels(batch_of(tokenizer, name))
     assert model(**inputs).hidden_states is None
@@ -114,7 +126,7 @@ def test_hidden_states_are_returned_when_asked_for(tokenizer: ElmoTokenizer, nam
 
 
 @every_class
-def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs: dict, name: str) -> None:
+def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs, name: str) -> None:
     model = make(name).double()
     vectors, expected = model.base_model.char_encoder(inputs["input_ids"]), run(model, inputs)
     given = {"inputs_embeds": vectors, "attention_mask": inputs["attention_mask"]}
@@ -127,26 +139,11 @@ def test_the_last_boundary_without_ids_is_a_token() -> None:
     assert sentence_boundaries(mask, None, None).tolist() == [[True, False, True, False, False]]
 
 
-STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
-VECTORS = torch.zeros(4, 21, 11)
-WRONG_INPUTS = {
-    "nothing": ([], {}, "input_ids"),
-    "ids and vectors": (["input_ids"], {"inputs_embeds": VECTORS}, "inputs_embeds"),
-    "vectors without boundaries": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing|2 texts"),
-    "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
-    "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
-    "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),
-}
-
-
 @pytest.mark.parametrize(("names", "others", "argument"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
-def test_inputs_that_would_be_misread(inputs: dict, names: list[str], others: dict, argument: str) -> None:
+def test_inputs_that_would_be_misread(inputs, names: list[str], others: dict, argument: str) -> None:
     for name in ("esim", "resolver") if "missing" in argument else ("no head", "language models"):
         with pytest.raises(ValueError, match=argument):
             make(name)(**{name: inputs[name] for name in names}, **others)
-
-
-# -- training ----------------------------------------------------------------------------------------------------------
 
 
 def gradients_of(model: PreTrainedModel, batch: dict) -> tuple[dict[str, Tensor], int]:
@@ -171,7 +168,7 @@ def gradients_of(model: PreTrainedModel, batch: dict) -> tuple[dict[str, Tensor]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_reach_every_parameter_but_the_padding_character(tokenizer: ElmoTokenizer, name: str) -> None:
+def test_gradients_reach_every_parameter_but_the_padding_character(tokenizer, name: str) -> None:
     seed = 2 if name in heads.HEADS else 0  # with others, some ReLU is 0 for every word
     model, batch = make(name, seed, freeze_bilm=False, **NO_DROPOUT).train(), batch_of(tokenizer, name)
     gradients = gradients_of(model, batch)[0]
@@ -184,7 +181,7 @@ def test_gradients_reach_every_parameter_but_the_padding_character(tokenizer: El
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_default_device_is_none_of_a_call(tokenizer: ElmoTokenizer, name: str) -> None:
+def test_the_default_device_is_none_of_a_call(tokenizer, name: str) -> None:
     model, batch = make(name, freeze_bilm=False, **NO_DROPOUT).double(), batch_of(tokenizer, name)
     expected = gradients_of(model.train(), batch)[0], heads.tensors_of(model.eval()(**batch))
     with torch.device("meta"):
@@ -192,15 +189,8 @@ def test_the_default_device_is_none_of_a_call(tokenizer: ElmoTokenizer, name: st
     torch.testing.assert_close(found, expected)
 
 
-TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
-WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}
-CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language models", "roles") for how in (0, 1)]
-CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0), ("pooled", NO_DROPOUT, 0)]
-CHECKPOINTED += [("roles", {**NO_DROPOUT, "layer_weights": 0}, 1)]
-
-
 @pytest.mark.parametrize(("name", "fields", "reentrant"), CHECKPOINTED)
-def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dict, reentrant: int) -> None:
+def test_gradient_checkpointing(tokenizer, name: str, fields: dict, reentrant: int) -> None:
     model = make(name, **fields).double().train()
     batch = batch_of(tokenizer, name, words=not model.config.use_elmo)
     expected, memory = gradients_of(model, batch)
@@ -211,14 +201,9 @@ def test_gradient_checkpointing(tokenizer: ElmoTokenizer, name: str, fields: dic
     assert smaller_memory < 0.7 * memory if "freeze_bilm" in fields else smaller_memory <= memory
 
 
-# -- modules may be changed --------------------------------------------------------------------------------------------
-
-with_and_without_gradients = pytest.mark.parametrize("trained", [False, True], ids=["frozen", "trained"])
-
-
 @with_and_without_gradients
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_output_that_a_hook_of_a_layer_returns(inputs: dict, number: int, trained: bool) -> None:
+def test_the_output_that_a_hook_of_a_layer_returns(inputs, number: int, trained: bool) -> None:
     """The next layer reads it."""
     model = make("no head", freeze_bilm=not trained)
     plain = run(model, inputs)
@@ -230,7 +215,7 @@ def test_the_output_that_a_hook_of_a_layer_returns(inputs: dict, number: int, tr
 
 
 @with_and_without_gradients
-def test_a_pruned_layer(inputs: dict, trained: bool) -> None:
+def test_a_pruned_layer(inputs, trained: bool) -> None:
     model = make("no head", freeze_bilm=not trained)
     plain, expected = run(model, inputs)["layer 2"], copy.deepcopy(model)
     layer, left = model.bilm.layers[1].lstm, expected.bilm.layers[1].lstm.weight_hh_reverse
@@ -245,7 +230,7 @@ def test_a_pruned_layer(inputs: dict, trained: bool) -> None:
 
 
 @with_and_without_gradients
-def test_hooks_of_all_modules(inputs: dict, trained: bool) -> None:
+def test_hooks_of_all_modules(inputs, trained: bool) -> None:
     model = make("no head", freeze_bilm=not trained)
     plain, names, seen = run(model, inputs), {module: name for name, module in model.named_modules()}, []
     with register_module_forward_hook(lambda module, given, output: seen.append(names[module])):
@@ -253,3 +238,37 @@ def test_hooks_of_all_modules(inputs: dict, trained: bool) -> None:
     assert [seen.count(f"bilm.layers.{number}") for number in (0, 1)] == [1, 1]
     assert {f"char_encoder.convolutions.{number}" for number in range(3)} <= set(seen)
     torch.testing.assert_close(found, plain, **ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["last", "language models"])
+def test_two_lengths_are_compiled_and_no_more(tokenizer, request, name: str) -> None:
+    """By torch.compile: the numbers of eager, compiled once for all batch sizes and lengths."""
+    torch.compiler.reset()
+    request.addfinalizer(torch.compiler.reset)
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list) -> Callable:
+        graphs.append(graph)
+        return graph.forward
+
+    model = make(name, freeze_bilm=False)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    compiled, counts = torch.compile(model, backend=backend), []
+    for number, lengths in enumerate(COMPILED):
+        sentences = [[f"{row}word{place % 4}" for place in range(length)] for row, length in enumerate(lengths)]
+        how = {"padding_side": "left" if number % 2 else "right", "padding": True, "return_tensors": "pt"}
+        batch, found = dict(tokenizer(sentences, is_split_into_words=True, **how)), []
+        mask = batch["attention_mask"]
+        if name == "language models":
+            batch["labels"] = neighbor_labels(torch.arange(mask.numel()).view_as(mask) % 31, mask)
+        else:
+            batch |= {"labels": torch.arange(len(mask)) % 3, "output_hidden_states": True}
+        for each in (model, compiled):
+            output = each(**batch)
+            tensors = [*output.to_tuple()[:2], *(output.hidden_states or ())]
+            found.append([*tensors, *torch.autograd.grad(output.loss, parameters, allow_unused=True)])
+        torch.testing.assert_close(*found, atol=1e-6, rtol=1e-6)
+        counts.append(len(graphs))
+    assert counts[0] > 0
+    assert counts[1:] == [counts[1]] * (len(COMPILED) - 1)

@@ -142,7 +142,7 @@ class Slow:
 
 
 @every_head
-def test_against_a_slow_computation(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_against_a_slow_computation(tokenizer, head: str) -> None:
     model, batch = make(head, seed=1, coreference_spans_per_word=0.9).double(), batch_of(tokenizer, "resolver")
     spans = [[tuple(span) for span in own if span[0] >= 0] for own in model(**batch).spans.tolist()]
     # Every other span that the model keeps is in one of two clusters; a third cluster has spans that it does not keep.
@@ -170,7 +170,7 @@ def test_against_a_slow_computation(tokenizer: ElmoTokenizer, head: str) -> None
 
 
 @every_head
-def test_computed_in_pieces_it_is_the_same(tokenizer: ElmoTokenizer, head: str, monkeypatch) -> None:
+def test_computed_in_pieces_it_is_the_same(tokenizer, head: str, monkeypatch) -> None:
     """Sentences, candidates, coarse scores and pairs a few at a time, with their gradients."""
     model, found = make(head, **heads.NO_DROPOUT).double().train(), []
     for sizes in ({}, {"SENTENCE_POSITIONS": 9, "CANDIDATES": 5, "PAIRS": 7, "COARSE_SCORES": 10}):
@@ -184,7 +184,7 @@ def test_computed_in_pieces_it_is_the_same(tokenizer: ElmoTokenizer, head: str, 
     torch.testing.assert_close(*found)
 
 
-def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:
+def test_documents_without_mentions_and_words(tokenizer) -> None:
     model = make("2017").train()
     row = encode_document(tokenizer, [["He", "slept"]], [])
     batch = CoreferenceCollator(tokenizer)([row, row])

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.factories import SENTENCES, TINY
-from tests.reference import reference_of, sentence_layers
+from tests.reference import sentence_layers
 
 ARCHITECTURES = {
     "as published": {},
@@ -68,16 +68,6 @@ def test_every_architecture_equals_the_textbook(changes: dict) -> None:
             near(tuple(part[:, :, row] for part in state), textbook[row], 1e-11)
 
 
-@pytest.mark.parametrize("width", [1, 7, 50])
-@pytest.mark.parametrize("length", [0, 43, 48, 60])
-def test_windows_of_padding_take_part_once(width: int, length: int) -> None:
-    # In double precision, so that what is compared is which windows take part, and not how a library adds them up.
-    model, tokenizer = make(char_filters=[[width, 37]], dtype=torch.float64)
-    words = ["x" * length, "y" * (length // 2)]
-    ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
-    near(model.char_encoder(ids), torch.stack(list(map(reference_of(model).word_vector, ids))), 1e-14)
-
-
 @pytest.mark.parametrize("name", ["as published", "both clips", "cells as many as the projection", "one layer"])
 def test_gradients_equal_the_textbooks(name: str) -> None:
     model, tokenizer = make(3.0, torch.float64, **ARCHITECTURES[name], freeze_bilm=False)
@@ -108,7 +98,7 @@ def spread(inputs: dict) -> tuple[dict[str, Tensor], Tensor]:
     return {"input_ids": ids, "attention_mask": places.long()}, places
 
 
-def test_a_batch_gives_what_each_sentence_gives_alone(tokenizer: ElmoTokenizer, inputs: dict) -> None:
+def test_a_batch_gives_what_each_sentence_gives_alone(tokenizer, inputs) -> None:
     model, _ = make()
     batch, places = spread(inputs)
     with torch.no_grad():
@@ -125,7 +115,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(tokenizer: ElmoTokenizer, 
             near(tuple(part[:, :, row] for part in output.state), tuple(part[:, :, 0] for part in alone.state))
 
 
-def test_rows_without_words_are_zero_change_nothing_and_keep_their_state(inputs: dict) -> None:
+def test_rows_without_words_are_zero_change_nothing_and_keep_their_state(inputs) -> None:
     model, _ = make()
     before, mask = model(**inputs, use_cache=True).state, inputs["attention_mask"].clone()
     mask[[1, 3]] = 0
@@ -141,7 +131,7 @@ def test_rows_without_words_are_zero_change_nothing_and_keep_their_state(inputs:
         assert not torch.equal(old[:, :, 2], new[:, :, 2])
 
 
-def test_no_state_is_left_behind_none_is_changed_and_gradients_flow_back_through_it(inputs: dict) -> None:
+def test_no_state_is_left_behind_none_is_changed_and_gradients_flow_back_through_it(inputs) -> None:
     model, _ = make(freeze_bilm=False)
     first = model(**inputs, use_cache=True)
     state = tuple(part.detach().clone() for part in first.state)
@@ -163,7 +153,7 @@ def with_scalars(model: ElmoModel) -> ElmoModel:
 
 
 @pytest.mark.parametrize("mixes", [1, 2])
-def test_learned_mixes(inputs: dict, mixes: int) -> None:
+def test_learned_mixes(inputs, mixes: int) -> None:
     model = with_scalars(make(num_scalar_mixes=mixes)[0])
     output = model(**inputs, output_hidden_states=True)
     assert (output.scalar_mixes is None) == (mixes == 1)
@@ -174,17 +164,15 @@ def test_learned_mixes(inputs: dict, mixes: int) -> None:
         near(mix, own.gamma * sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("given", "weights"), [([1.0, -2.0, 0.5], [1.0, -2.0, 0.5]), (1, [0, 1, 0]), (-1, [0, 0, 1])], ids=str
-)
-def test_fixed_mixes(inputs: dict, given: object, weights: list[float]) -> None:
-    model, _ = make(layer_weights=given)
+def test_a_fixed_mix(inputs) -> None:
+    weights = [1.0, -2.0, 0.5]
+    model, _ = make(layer_weights=weights)
     output = model(**inputs, output_hidden_states=True)
     near(output.last_hidden_state, sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
     assert not list(model.scalar_mix.parameters())
 
 
-def test_layers_are_normalized_over_the_unpadded_positions(inputs: dict) -> None:
+def test_layers_are_normalized_over_the_unpadded_positions(inputs) -> None:
     model = with_scalars(make(scalar_mix_layer_norm=True)[0])
     batch, real = spread(inputs)
     output, normalized = model(**batch, output_hidden_states=True), []
@@ -198,7 +186,7 @@ def test_layers_are_normalized_over_the_unpadded_positions(inputs: dict) -> None
     assert not model.half().scalar_mix([torch.full((3, 4), 0.25).half()] * 3).any()  # computed in float32
 
 
-def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer: ElmoTokenizer) -> None:
+def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer) -> None:
     model, _ = make()
     how = {"padding": True, "return_special_tokens_mask": True, "return_tensors": "pt"}
     encoded = tokenizer(["a b c", "d"], ["e", "f g"], **how)

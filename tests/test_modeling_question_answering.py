@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 
-from hf_elmo import ElmoForQuestionAnswering, ElmoTokenizer
+from hf_elmo import ElmoForQuestionAnswering
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
 from tests.heads import ENDS, STARTS, VECTORS, batch_of, without_labels
-from tests.test_encoders import plain_bilstm
+from tests.test_modeling_classification import plain_bilstm
 
 HEADS = {
     "plain": ("answers", {}),
@@ -61,7 +61,7 @@ def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[Tens
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_the_network_is_that_of_the_papers(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_the_network_is_that_of_the_papers(tokenizer, head: str) -> None:
     model, batch = make(head).double(), batch_of(tokenizer, "answers", words=True)
     output, lowest = model(**batch, output_hidden_states=True), torch.finfo(torch.float64).min
     both_texts, _ = model.read_words(ElmoInputs(**without_labels(batch)))

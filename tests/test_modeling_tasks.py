@@ -1,20 +1,12 @@
 """What all heads have in common: inputs, word vectors, stored layers, batches, losses, checkpoints, dtypes."""
 
 import inspect
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hf_elmo import (
-    ElmoForCoreferenceResolution,
-    ElmoForQuestionAnswering,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-)
+from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_elmo import align_left
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
@@ -24,10 +16,40 @@ from tests.pretraining.conftest import launch
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 with_word_vectors = pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
+TRAINED_BY_TWO = """
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from tests.factories import whitespace_tokenizer
+from tests.heads import HEADS, make
+from tests.test_modeling_tasks import two_texts
+
+distributed.init_process_group("gloo")
+for head in HEADS:
+    model = DistributedDataParallel(make(head).double().train())
+    for texts in (["a", "word"], ["", ""], ["a word", "two words"])[:: 1 - 2 * distributed.get_rank()]:
+        model(**two_texts(whitespace_tokenizer(), head, texts)).loss.backward()
+"""
+WRONG_LABELS = [
+    ("tagger", (slice(None), 0), {"labels": 1}),  # at <S>
+    ("resolver", (0, -1), {"labels": [2, 15, 0]}),  # outside of the document
+    ("resolver", (0, -1), {"labels": [4, 3, 1]}),  # reversed
+    ("resolver", (0, -1), {"labels": [5, 6, 1]}),  # in two sentences
+    ("answers", 0, {"start_positions": 2, "end_positions": 7}),  # in the question
+    ("answers", 0, {"start_positions": 7, "end_positions": 12}),  # at </S>
+    ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
+    ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
+]
+DROPOUTS = {
+    "hidden_dropout": ["no head", "language models", "pooled"],
+    "classifier_dropout": ["pooled", "answers", "resolver 2018"],
+    "encoder_dropout": ["last", "biattentive", "answers"],
+    "encoder_recurrent_dropout": ["roles"],
+}
 
 
 @pytest.mark.parametrize("head", NETWORKS)
-def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_the_signature_shows_all_arguments(tokenizer, head: str) -> None:
     """Trainer drops the columns of a data set that are not in it."""
     model, batch = make(head), batch_of(tokenizer, head)
     names = list(inspect.signature(model.forward).parameters)
@@ -41,7 +63,7 @@ def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) 
 
 
 @with_word_vectors
-def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
+def test_replicas_of_data_parallel(tokenizer, head: str, words: bool) -> None:
     """The modules of a replica have tensors in place of parameters: they have no parameters, no dtype, no device."""
     model, batch = make(head, **(VECTORS if words else {})), batch_of(tokenizer, head, words=words)
     replicas = {module: module._replicate_for_data_parallel() for module in model.modules()}
@@ -59,7 +81,7 @@ def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: b
 
 @pytest.mark.parametrize("head", EACH_BY_ITSELF)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
+def test_a_row_alone_or_in_a_batch(tokenizer, head: str, side: str) -> None:
     model = make(head).double()
     batch = batch_of(tokenizer, head, side)
     together = tensors_of(model(**without_labels(batch)))
@@ -74,7 +96,7 @@ def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: st
 
 
 @pytest.mark.parametrize("head", EACH_BY_ITSELF)
-def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_parts_of_a_batch_add_up_to_the_whole(tokenizer, head: str) -> None:
     model = make(head, **NO_DROPOUT, scalar_mix_l2=0.1)
     part = model.head if head in HEADS else model.lm_head
     mixes = [value for name, value in part.named_parameters() if "scalars" in name]
@@ -93,7 +115,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
 
 @pytest.mark.parametrize("head", [*NETWORKS, "language models"])
 @pytest.mark.parametrize("count", [{}, {"num_items_in_batch": torch.tensor(0)}], ids=["alone", "as Trainer counts"])
-def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, count: dict) -> None:
+def test_steps_without_any_label_have_a_finite_loss(tokenizer, head: str, count: dict) -> None:
     """0 / 0 would turn all weights into NaN."""
     model, batch = make(head, scalar_mix_l2=0.1).train(), batch_of(tokenizer, head)
     nothing = {name: torch.full_like(labels, -100) for name, labels in heads.labels_of(batch).items()}
@@ -105,22 +127,20 @@ def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, he
 
 def two_texts(tokenizer: ElmoTokenizer, head: str, texts: list[str]) -> dict[str, torch.Tensor]:
     """What a head reads, with labels, of two texts or pairs; a document has one sentence."""
-    model_class, fields = HEADS[head]
-    is_pair = model_class is ElmoForQuestionAnswering or "classifier_text_pairs" in fields
+    names, (model_class, fields) = batch_of(tokenizer, head).keys(), HEADS[head]
+    is_pair = model_class is heads.READER or "classifier_text_pairs" in fields
     inputs = dict(tokenizer(texts, *[texts[::-1]] * is_pair, padding=True, return_tensors="pt"))
     zeros, places = torch.zeros_like(inputs["attention_mask"]), heads.word_positions(inputs)
-    labels = {ElmoForTokenClassification: zeros.masked_fill(~places, -100), ElmoForSequenceClassification: zeros[:, 0]}
-    labels[ElmoForCoreferenceResolution] = torch.zeros(2, 0, 3, dtype=torch.int64)
-    inputs |= dict.fromkeys({"token_type_ids", "speaker_ids"} & set(batch_of(tokenizer, head)), zeros)
-    if model_class is ElmoForQuestionAnswering:
-        return {**inputs, "start_positions": zeros[:, 0] - 100, "end_positions": zeros[:, 0] - 100}
-    return inputs | ({"genre_ids": zeros[:, 0]} if "speaker_ids" in inputs else {}) | {"labels": labels[model_class]}
+    labels = {heads.TAGGER: zeros.masked_fill(~places, -100), heads.RESOLVER: zeros.new_zeros(2, 0, 3)}
+    inputs |= {"labels": labels.get(model_class, zeros[:, 0]), "token_type_ids": zeros, "speaker_ids": zeros}
+    inputs |= {"genre_ids": zeros[:, 0]} | dict.fromkeys(("start_positions", "end_positions"), zeros[:, 0] - 100)
+    return {name: inputs[name] for name in names}
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("texts", [["", "a word"], ["", ""], ["a", "word"]], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["padded", "packed"])
-def test_texts_without_words_or_with_one(tokenizer: ElmoTokenizer, head: str, texts: list[str], dtype) -> None:
+def test_texts_without_words_or_with_one(tokenizer, head: str, texts: list[str], dtype) -> None:
     """Each parameter that is trained gets a gradient, on which DistributedDataParallel waits."""
     model, inputs = make(head, freeze_bilm=False).to(dtype), two_texts(tokenizer, head, texts)
     assert all(value.isfinite().all() for value in tensors_of(model(**inputs)).values())
@@ -129,30 +149,14 @@ def test_texts_without_words_or_with_one(tokenizer: ElmoTokenizer, head: str, te
     assert {name for name, gradient in gradients.items() if gradient is None or not gradient.isfinite().all()} == set()
 
 
-TRAINED_BY_TWO = """
-import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-from tests.factories import whitespace_tokenizer
-from tests.heads import HEADS, make
-from tests.test_modeling_tasks import two_texts
-
-distributed.init_process_group("gloo")
-for head in HEADS:
-    model = DistributedDataParallel(make(head).double().train())
-    for texts in (["a", "word"], ["", ""], ["a word", "two words"])[:: 1 - 2 * distributed.get_rank()]:
-        model(**two_texts(whitespace_tokenizer(), head, texts)).loss.backward()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
-def test_each_of_two_processes_may_have_texts_without_words(tmp_path: Path) -> None:
+def test_each_of_two_processes_may_have_texts_without_words(tmp_path) -> None:
     assert not launch(write_lines(tmp_path / "worker.py", TRAINED_BY_TWO.splitlines()), [])
 
 
 @with_word_vectors
-def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
+def test_stored_layers_give_what_input_ids_give(tokenizer, head: str, words: bool) -> None:
     model = make(head, **(VECTORS if words else {}), **NO_DROPOUT, scalar_mix_l2=0.1).double()
     batch = batch_of(tokenizer, head, "left" if words else "right", words=words)
     layers = stored(model, batch)
@@ -166,7 +170,7 @@ def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: 
     torch.testing.assert_close(*gradients)
 
 
-def test_stored_layers_are_floats_of_a_frozen_bilm(tokenizer: ElmoTokenizer) -> None:
+def test_stored_layers_are_floats_of_a_frozen_bilm(tokenizer) -> None:
     model = make("pooled")
     layers = stored(model, batch_of(tokenizer, "pooled"))["bilm_layers"]
     with pytest.raises(ValueError, match="bilm_layers"):  # the bits of bfloat16, which are not numbers
@@ -178,7 +182,7 @@ def test_stored_layers_are_floats_of_a_frozen_bilm(tokenizer: ElmoTokenizer) -> 
 
 @pytest.mark.parametrize("head", ["pooled", "pairs", "esim", "tagger", "crf", "answers"])
 @pytest.mark.parametrize("given", ["input_ids", "special_tokens_mask", "word_vector_ids"])
-def test_texts_and_pairs_are_not_mistaken_for_each_other(tokenizer: ElmoTokenizer, head: str, given: str) -> None:
+def test_texts_and_pairs_are_not_mistaken_for_each_other(tokenizer, head: str, given: str) -> None:
     model = make(head, **(VECTORS if given == "word_vector_ids" else {}))
     tokenizer.words = heads.WORDS
     for texts in ((SENTENCES,), (SENTENCES, heads.SECOND)):
@@ -193,18 +197,6 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tokenizer: ElmoTokenize
                 model(**inputs)
 
 
-WRONG_LABELS = [
-    ("tagger", (slice(None), 0), {"labels": 1}),  # at <S>
-    ("resolver", (0, -1), {"labels": [2, 15, 0]}),  # outside of the document
-    ("resolver", (0, -1), {"labels": [4, 3, 1]}),  # reversed
-    ("resolver", (0, -1), {"labels": [5, 6, 1]}),  # in two sentences
-    ("answers", 0, {"start_positions": 2, "end_positions": 7}),  # in the question
-    ("answers", 0, {"start_positions": 7, "end_positions": 12}),  # at </S>
-    ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
-    ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
-]
-
-
 @pytest.mark.parametrize(("head", "place", "labels"), WRONG_LABELS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_labels_that_are_not_of_words(tokenizer, head: str, place: tuple, labels: dict, side: str) -> None:
@@ -217,7 +209,7 @@ def test_labels_that_are_not_of_words(tokenizer, head: str, place: tuple, labels
 
 
 @pytest.mark.parametrize("head", NETWORKS)
-def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_elmo_can_be_switched_off(tokenizer, head: str) -> None:
     model, batch = make(head, **VECTORS, use_elmo=False, **NO_DROPOUT), batch_of(tokenizer, head, "left", words=True)
     assert not [name for name, _ in model.named_parameters() if "bilm" in name or "char" in name or "mix" in name]
     others = {name: value for name, value in batch.items() if name != "input_ids"}
@@ -226,7 +218,7 @@ def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer, head: str) -> None:
     assert model.head.word_vectors.weight.grad[3:].abs().sum() > 0
 
 
-def test_pretrained_word_vectors(tmp_path: Path) -> None:
+def test_pretrained_word_vectors(tmp_path) -> None:
     model, vectors = make("pooled", **VECTORS), torch.rand(4, 6)
     model.set_word_vectors(vectors.numpy())
     assert torch.equal(model.classifier.word_vectors.weight[3:], vectors)
@@ -239,7 +231,7 @@ def test_pretrained_word_vectors(tmp_path: Path) -> None:
         assert loaded.classifier.word_vectors.weight.requires_grad is not frozen
 
 
-def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
+def test_new_word_vectors_on_a_bilm(tmp_path, caplog) -> None:
     """Padding and boundaries have zeros, words the bound of Ma and Hovy. No weight of the biLM is left over."""
     small_model().save_pretrained(tmp_path)
     for use_elmo in (True, False):
@@ -250,7 +242,7 @@ def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
         assert "UNEXPECTED" not in caplog.text
 
 
-def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs: dict) -> None:
+def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path, inputs) -> None:
     make("last").save_pretrained(tmp_path)
     how = {"layer_weights": 1, "output_loading_info": True}
     model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how)
@@ -263,7 +255,7 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
 
 @pytest.mark.parametrize("head", ["no head", *EACH_BY_ITSELF])
 @pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
-def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
+def test_half_precision(tokenizer, head: str, how: str) -> None:
     """Scores differ by the rounding of the layers; the loss is computed in float32; the same weights have gradients,
     which are finite."""
     model, batch = make(head, **VECTORS, **NO_DROPOUT), batch_of(tokenizer, head, words=True)
@@ -279,7 +271,7 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     loss = output.last_hidden_state.float().sum() if head == "no head" else output.loss
     assert loss.isfinite()
     assert loss.dtype == torch.float32
-    if not isinstance(model, ElmoForCoreferenceResolution):  # it may keep other spans
+    if not isinstance(model, heads.RESOLVER):  # it may keep other spans
         here = expected > -1e30
         # Roundings (CNN, highways, projections, gates and outputs of two layers, the head) of 2**-8 or 2**-11.
         error = (output[name].float() - expected)[here].norm() / expected[here].norm()
@@ -293,7 +285,7 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("mixes", [1, 2])
-def test_representations_of_words_without_boundaries(tokenizer: ElmoTokenizer, side: str, mixes: int) -> None:
+def test_representations_of_words_without_boundaries(tokenizer, side: str, mixes: int) -> None:
     model = small_model(num_scalar_mixes=mixes)
     torch.nn.init.normal_(model.scalar_mix.scalars)
     texts = [*SENTENCES, ""]
@@ -307,7 +299,7 @@ def test_representations_of_words_without_boundaries(tokenizer: ElmoTokenizer, s
             assert not mix[row, length:].any()
 
 
-def test_more_mixes_than_the_checkpoint_has_are_new(tmp_path: Path, inputs: dict) -> None:
+def test_more_mixes_than_the_checkpoint_has_are_new(tmp_path, inputs) -> None:
     model = small_model()
     torch.nn.init.normal_(model.scalar_mix.scalars)
     model.save_pretrained(tmp_path)
@@ -322,22 +314,8 @@ def test_more_mixes_than_the_checkpoint_has_are_new(tmp_path: Path, inputs: dict
     torch.testing.assert_close(*(each(**inputs, output_hidden_states=True).hidden_states for each in (model, two)))
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [
-        ("no head", "hidden_dropout"),
-        ("language models", "hidden_dropout"),
-        ("pooled", "hidden_dropout"),
-        ("pooled", "classifier_dropout"),
-        ("last", "encoder_dropout"),
-        ("biattentive", "encoder_dropout"),
-        ("roles", "encoder_recurrent_dropout"),
-        ("answers", "encoder_dropout"),
-        ("answers", "classifier_dropout"),
-        ("resolver 2018", "classifier_dropout"),
-    ],
-)
-def test_dropout_acts_in_training_only(tokenizer: ElmoTokenizer, name: str, field: str) -> None:
+@pytest.mark.parametrize(("name", "field"), [(name, field) for field in DROPOUTS for name in DROPOUTS[field]])
+def test_dropout_acts_in_training_only(tokenizer, name: str, field: str) -> None:
     """Each rate alone makes a difference in training, and none in evaluation."""
     batch = batch_of(tokenizer, name)
     off = dict.fromkeys([*NO_DROPOUT, "hidden_dropout", "encoder_recurrent_dropout"], 0.0)
@@ -352,7 +330,7 @@ def test_dropout_acts_in_training_only(tokenizer: ElmoTokenizer, name: str, fiel
         assert losses[0] == losses[1] == losses[2]
 
 
-def test_the_first_weights_of_heads(tmp_path: Path) -> None:
+def test_the_first_weights_of_heads(tmp_path) -> None:
     small_model().save_pretrained(tmp_path)
     names = ("last", "roles", "answers", "resolver 2018")
     new = {name: HEADS[name][0].from_pretrained(tmp_path, **HEADS[name][1]) for name in names}

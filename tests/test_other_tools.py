@@ -1,4 +1,5 @@
-"""transformers' pipelines, sentence-transformers, spaCy and scikit-learn on a saved checkpoint."""
+"""Other tools on a model or a saved checkpoint: transformers' pipelines, sentence-transformers, spaCy, scikit-learn,
+weights that accelerate loads when a module is called or torchao rounds, and PEFT's adapters."""
 
 import pickle
 from pathlib import Path
@@ -9,14 +10,29 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, pipeline
+from accelerate import disk_offload
+from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, TorchAoConfig, pipeline
 
 import hf_elmo
-from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTokenClassification
 from hf_elmo import ElmoTokenizer as Tokenizer
 from tests.factories import SENTENCES, save_checkpoint, small_model
+from tests.heads import HEADS, MODELS, NO_DROPOUT, VECTORS, batch_of, make, make_new, tensors_of, without_labels
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
+TEXTS = ["The bank failed. It closed.", "", "A river bank"]
+LINEAR = ["carry", "transform", "projection"]
+RECURRENT = [f"lstm.weight_{part}{suffix}" for part in ("ih", "hh", "hr") for suffix in ("", "_reverse")]
+LSTM = {"target_modules": LINEAR, "target_parameters": RECURRENT}
+CHARACTERS = {"target_modules": r".*convolutions\.\d+|.*embedding|.*projection"}
+TASKS = {  # of each head, the type of PEFT's tasks, fields of its configuration, and what adapters are for
+    "last": ("SEQ_CLS", {"classifier_hidden_size": 9}, LSTM),
+    "biattentive": ("SEQ_CLS", {"elmo_at_output": True}, CHARACTERS),
+    "tagger": ("TOKEN_CLS", {"encoder_type": "bilstm", "encoder_hidden_size": 7, "tagging_crf": True}, LSTM),
+    "roles": ("TOKEN_CLS", {}, {"target_modules": LINEAR}),
+    "no answer": ("QUESTION_ANS", {}, {"target_modules": LINEAR}),
+    "resolver 2018": (None, {}, {"target_modules": LINEAR}),
+}
 
 
 def classifier(**fields: object) -> torch.nn.Module:
@@ -29,18 +45,8 @@ def alone(model: torch.nn.Module, *texts: str) -> Any:
     return model(**Tokenizer()(*texts, return_tensors="pt"))
 
 
-def test_feature_extraction(tmp_path: Path) -> None:
-    model = small_model()
-    folder = save_checkpoint(tmp_path, model, Tokenizer())
-    features = pipeline("feature-extraction", model=str(folder))(SENTENCES, batch_size=3)
-    for sentence, found in zip(SENTENCES, features, strict=True):
-        expected, found = alone(model, sentence).last_hidden_state[0], np.array(found)[0]
-        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
-        assert not found[len(expected) :].any()
-
-
 @pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
-def test_text_classification(tmp_path: Path, paired: bool) -> None:
+def test_text_classification(tmp_path, paired: bool) -> None:
     model = classifier(classifier_text_pairs=paired)
     folder = save_checkpoint(tmp_path, model, Tokenizer())
     texts = [{"text": one, "text_pair": one[::-1]} for one in SENTENCES] if paired else SENTENCES
@@ -51,17 +57,7 @@ def test_text_classification(tmp_path: Path, paired: bool) -> None:
         assert found == pytest.approx(dict(zip(NAMES.values(), expected, strict=True)), abs=1e-5)
 
 
-def test_zero_shot_classification() -> None:
-    model, labels = classifier(classifier_text_pairs=True), ("sport", "weather")
-    classify = pipeline("zero-shot-classification", model=model, tokenizer=Tokenizer())
-    results = classify(SENTENCES, candidate_labels=list(labels), hypothesis_template="It is about {}.")
-    for text, result in zip(SENTENCES, results, strict=True):
-        logits = torch.stack([alone(model, text, f"It is about {label}.").logits[0, 2] for label in labels])
-        expected = dict(zip(labels, logits.softmax(0).tolist(), strict=True))
-        assert dict(zip(result["labels"], result["scores"], strict=True)) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_sentence_transformer(tmp_path) -> None:
     transformer = pytest.importorskip("sentence_transformers").SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 
@@ -78,7 +74,7 @@ def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path) -> None:
     np.testing.assert_allclose(lengths, 1, atol=1e-6)
 
 
-def test_cross_encoder(tmp_path: Path) -> None:
+def test_cross_encoder(tmp_path) -> None:
     cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder
     model = classifier(classifier_text_pairs=True, id2label={0: "similar"})
     encoder = cross_encoder(str(save_checkpoint(tmp_path, model, Tokenizer())), device="cpu")
@@ -87,12 +83,9 @@ def test_cross_encoder(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-SPANS = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
-
-
 @pytest.mark.parametrize("strategy", ["simple", "max"])
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "no crf"])
-def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, strategy: str) -> None:
+def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path, crf: bool, strategy: str) -> None:
     tags = ["O", "B-PER", "I-PER", "E-PER", "S-PER"]
     fields = {"tagging_crf": crf, "tagging_scheme": "BIOES" if crf else None, "id2label": dict(enumerate(tags))}
     model = small_model(ElmoForTokenClassification, **fields)
@@ -101,7 +94,8 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, st
     folder = save_checkpoint(tmp_path, model)
     tag = pipeline("ner", model=model, tokenizer=Tokenizer(), aggregation_strategy=strategy, ignore_labels=[])
     found = tag("Anna Maria Smith met Ann Bo")
-    assert [(span["entity_group"], span["word"]) for span in found] == SPANS
+    spans = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
+    assert [(span["entity_group"], span["word"]) for span in found] == spans
     other = BertForTokenClassification(BertConfig(vocab_size=9, hidden_size=12, num_hidden_layers=0))
     assert type(pipeline("ner", model=other, tokenizer=Tokenizer())) is TokenClassificationPipeline
     for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
@@ -109,15 +103,12 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path: Path, crf: bool, st
             pipeline(name, model=str(folder))
 
 
-TEXTS = ["The bank failed. It closed.", "", "A river bank"]
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return save_checkpoint(tmp_path / "elmo", small_model(), Tokenizer())
 
 
-def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
+def test_spacy(spacy, folder, tmp_path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("elmo", config={"model": str(folder)})
@@ -147,7 +138,7 @@ def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [22, 30])
-def test_spacy_merges_tokens_after_elmo_as_without_it(spacy: ModuleType, folder: Path, width: int) -> None:
+def test_spacy_merges_tokens_after_elmo_as_without_it(spacy, folder, width: int) -> None:
     """The vocabulary has vectors, and those of merged tokens are of these: also of one token that it does not know."""
     vectors = {"New": np.ones(width), "York": np.full(width, 3)}
     elmo, plain = spacy.blank("en"), spacy.blank("en")
@@ -168,7 +159,7 @@ def test_spacy_merges_tokens_after_elmo_as_without_it(spacy: ModuleType, folder:
     np.testing.assert_array_equal(doc[:2].vector, doc.tensor[:2].mean(axis=0))
 
 
-def test_scikit_learn(folder: Path) -> None:
+def test_scikit_learn(folder) -> None:
     compose, vectorizer = pytest.importorskip("sklearn.compose"), hf_elmo.ElmoVectorizer(str(folder))
     expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
     np.testing.assert_allclose(pickle.loads(pickle.dumps(vectorizer)).transform(TEXTS), expected, atol=1e-6)
@@ -180,7 +171,7 @@ def test_scikit_learn(folder: Path) -> None:
     np.testing.assert_allclose(found.loc[table.index].iloc[:, :-1], expected, atol=1e-6)
 
 
-def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path: Path) -> None:
+def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path) -> None:
     pipeline = pytest.importorskip("sklearn.pipeline")
     vectorizer = hf_elmo.ElmoVectorizer(str(tmp_path / "model"))
     cached = pipeline.make_pipeline(vectorizer, "passthrough", memory=str(tmp_path / "cache"))
@@ -188,3 +179,118 @@ def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path: P
         save_checkpoint(tmp_path / "model", small_model(seed=seed), Tokenizer())
         np.testing.assert_array_equal(cached.fit_transform(SENTENCES), vectorizer.transform(SENTENCES))
     assert len([*(tmp_path / "cache").rglob("output.pkl")]) == 2
+
+
+@torch.no_grad()
+def test_offloaded_weights_give_the_same_numbers(tmp_path, tokenizer) -> None:
+    batch, model = batch_of(tokenizer, "language models"), make("language models", num_sampled=7, settled_start=True)
+    torch.nn.init.normal_(model.elmo.bilm.initial_cell)
+    expected = tensors_of(model(**batch))
+    disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+    assert all(parameter.is_meta for parameter in model.parameters())
+    torch.testing.assert_close(tensors_of(model(**batch)), expected, atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match="lm_head"):  # a sampled softmax needs the weights themselves
+        model.train()(**batch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_each_module_that_has_parameters_is_called(tokenizer, name: str) -> None:
+    """So that the hooks of offloading, sharding and pruning run."""
+    model, called = make(name), set()
+    modules = {name: module for name, module in model.named_modules() if [*module.parameters()]}
+    modules = {name: module for name, module in modules.items() if not isinstance(module, torch.nn.ModuleList)}
+    for module_name, module in modules.items():
+        module.register_forward_hook(lambda *_, name=module_name: called.add(name))
+    model(**batch_of(tokenizer, name))
+    # Heads and language models read the biLM's layers, by a method of the ElmoModel, and not its mix.
+    assert modules.keys() - called == (set() if model.base_model is model else {"elmo", "elmo.scalar_mix"})
+
+
+def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path, tokenizer) -> None:
+    """It gives what its rounded weights give, also saved and loaded again; its softmax is not sampled."""
+    quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
+    inputs, plain = batch_of(tokenizer, "language models"), make_new("language models", num_sampled=7)
+    plain.save_pretrained(tmp_path / "plain")
+    settings = TorchAoConfig(quantization.Int8WeightOnlyConfig(), modules_to_not_convert=[])
+    loaded = ElmoForPreTraining.from_pretrained(tmp_path / "plain", quantization_config=settings)
+    before, found = plain(**inputs).loss, loaded(**inputs).loss
+    rounded = {name: p for name, p in loaded.named_parameters() if type(p) is not torch.nn.Parameter}
+    linears = ["projection", *(f"highways.{layer}.{name}" for layer in range(2) for name in ("carry", "transform"))]
+    assert {"lm_head.weight", *(f"elmo.char_encoder.{name}.weight" for name in linears)} <= set(rounded)
+    for name, parameter in rounded.items():
+        plain.get_parameter(name).data.copy_(parameter.dequantize())
+    torch.testing.assert_close(found, plain(**inputs).loss, atol=1e-5, rtol=0)
+    assert found != before
+    loaded.save_pretrained(tmp_path / "quantized")
+    again = ElmoForPreTraining.from_pretrained(tmp_path / "quantized")
+    torch.testing.assert_close(again(**inputs).loss, found, atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="lm_head"):  # it would read the weights themselves
+        loaded.train()(**inputs)
+
+
+@pytest.fixture
+def peft() -> ModuleType:
+    return pytest.importorskip("peft", reason="peft is not installed")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_adapters_and_all_of_a_head_are_trained_and_saved(peft, tmp_path, name: str) -> None:
+    """By PEFT's defaults for the task. Loaded into another new head on the same biLM, they predict the same."""
+    task, fields, targets = TASKS[name]
+    make_new(name).elmo.save_pretrained(tmp_path / "bilm")
+    model_class, own_fields = HEADS[name]
+    fields = {**own_fields, **VECTORS, **fields, **NO_DROPOUT}
+    batch = batch_of(Tokenizer("whitespace"), name, words=True)
+    inputs = without_labels(batch)
+    config = peft.LoraConfig(task_type=task, r=2, modules_to_save=None if task else ["classifier"], **targets)
+    base = model_class.from_pretrained(tmp_path / "bilm", **fields)
+    head, expected = {key for key, _ in base.head.named_parameters()}, tensors_of(base(**inputs))
+    model = peft.get_peft_model(base, config)
+    # A new adapter changes nothing.
+    torch.testing.assert_close(tensors_of(model.eval()(**inputs)), expected, atol=1e-6, rtol=0)
+    trained = {key: parameter for key, parameter in model.train().named_parameters() if parameter.requires_grad}
+    before = {key: value.detach().clone() for key, value in trained.items()}
+    optimizer = torch.optim.Adam(trained.values(), lr=0.05)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+    assert not [key for key, value in trained.items() if "lora" in key and torch.equal(value, before[key])]
+    changed = {key for key, value in trained.items() if not torch.equal(value, before[key])}
+    names = {key.partition(f".{base.head_name}.")[2].replace("modules_to_save.default.", "") for key in changed}
+    assert {key for key in head - names if not key.endswith(("scores.bias", "attention.bias"))} == set()
+    model.eval().save_pretrained(tmp_path / "adapter")
+    torch.manual_seed(7)
+    fresh = model_class.from_pretrained(tmp_path / "bilm", **fields)
+    loaded = peft.PeftModel.from_pretrained(fresh, tmp_path / "adapter").eval()
+    expected = tensors_of(model(**inputs))
+    torch.testing.assert_close(tensors_of(loaded(**inputs)), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(tensors_of(loaded.merge_and_unload()(**inputs)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft, reentrant: bool) -> None:
+    batch, gradients = batch_of(Tokenizer("whitespace"), "pooled"), []
+    for checkpointing in (False, True):
+        base = make_new("pooled", **NO_DROPOUT)
+        model = peft.get_peft_model(base, peft.LoraConfig(r=2, init_lora_weights=False, **LSTM)).double().train()
+        if checkpointing:
+            base.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        torch.manual_seed(0)
+        for parameter in trained.values():
+            torch.nn.init.normal_(parameter)
+        model(**batch).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in trained.items()})
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_sampled_softmax_does_not_pass_by_its_adapter(peft) -> None:
+    inputs = batch_of(Tokenizer(), "language models")
+    config = peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
+    model = peft.get_peft_model(make_new("language models", freeze_bilm=False, num_sampled=7), config)
+    with pytest.raises(ValueError, match="lm_head"):  # it would read the weights of the head, not the adapter's
+        model.train()(**inputs)
+    adapted = model.eval()(**inputs).loss
+    torch.testing.assert_close(adapted, model.merge_and_unload()(**inputs).loss)

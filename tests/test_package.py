@@ -22,6 +22,16 @@ from tests.kernels import machine
 ROOT = Path(__file__).parent.parent
 HEAVY = {"h5py", "gradio", "datasets", "ray", "tensorflow", "pandas", "pyarrow", "matplotlib", "sklearn", "onnx"}
 HEAVY |= {"transformers.modeling_utils", "hf_elmo.modeling_elmo", "hf_elmo.conversion"}
+CALLS = {
+    "h5py": ("convert", lambda folder: export(None, folder / "out")),
+    "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
+    "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
+    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
+    "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
+    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
+    "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
+}
+TASKS = ["ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 
 
 def run(code: str, **options: object) -> str:
@@ -52,28 +62,14 @@ print(json.dumps(sorted(set(dir()) & set(hf_elmo.__all__))))
     assert all(getattr(hf_elmo, name).__name__ == name for name in names)
 
 
-TASKS = ["ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
-
-
 @pytest.mark.parametrize("head", ["Model", *TASKS])
 def test_every_class_is_registered(head: str) -> None:
     auto = getattr(transformers, f"AutoModel{head.removeprefix('Model')}")
     assert type(auto.from_config(small_config(vocab_size=31))) is getattr(hf_elmo, f"Elmo{head}")
 
 
-CALLS = {
-    "h5py": ("convert", lambda folder: export(None, folder / "out")),
-    "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
-    "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
-    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
-    "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
-    "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_model()[0])),
-    "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
-}
-
-
 @pytest.mark.parametrize("module", CALLS)
-def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path, monkeypatch) -> None:
     extra, call = CALLS[module]
     for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -106,7 +102,7 @@ def build_wheel(folder: Path, platform_name: str) -> Path:
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="not Linux on x86-64")
 @pytest.mark.skipif("avx2" not in machine.instructions(), reason="no avx2 in /proc/cpuinfo")
-def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path: Path) -> None:
+def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path) -> None:
     site = tmp_path / "site"
     with zipfile.ZipFile(build_wheel(tmp_path, "manylinux_2_28_x86_64")) as archive:
         names = set(archive.namelist())
@@ -142,7 +138,7 @@ print(native.library()._name, native.describe()["instruction set"], "word-cache"
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.parametrize("platform_name", ["manylinux_2_28_aarch64", "macosx_11_0_arm64", "win_amd64"])
-def test_libraries_for_other_platforms_export_their_functions(tmp_path: Path, platform_name: str) -> None:
+def test_libraries_for_other_platforms_export_their_functions(tmp_path, platform_name: str) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path, platform_name)) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if "/compiled/" in name}
     for name, content in files.items():

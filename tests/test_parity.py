@@ -13,9 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoConfig
 from hf_elmo.conversion import convert, export
 from hf_elmo.conversion.allennlp import read_hdf5
-
-from . import parity
-from .factories import random_model, save_checkpoint
+from tests import parity
+from tests.factories import random_model, save_checkpoint
 
 TOLERANCE = 1e-5
 
@@ -35,7 +34,7 @@ def compute_layers(checkpoint: Path, carried: bool) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.parametrize(("library", "case"), [(name, case) for name in parity.CASES for case in parity.CASES[name]])
-def test_the_vectors_of_the_original_library(library: str, case: str, tmp_path: Path) -> None:
+def test_the_vectors_of_the_original_library(library: str, case: str, tmp_path) -> None:
     checkpoint = convert(parity.write_source(library, case, tmp_path / "source"), tmp_path / "checkpoint")
     layers = compute_layers(checkpoint, carried=library in ("allennlp-carried", "simple_elmo"))
     if not library.startswith("allennlp"):  # boundaries are left out
@@ -46,14 +45,14 @@ def test_the_vectors_of_the_original_library(library: str, case: str, tmp_path: 
 
 @pytest.mark.peer
 @pytest.mark.parametrize("library", ["allennlp", "simple_elmo", "elmoformanylangs"])
-def test_the_library_still_gives_the_stored_vectors(library: str, request, tmp_path: Path) -> None:
+def test_the_library_still_gives_the_stored_vectors(library: str, request, tmp_path) -> None:
     python = request.getfixturevalue(f"{library.removeprefix('elmofor')}_python")
     source = parity.write_source(library, "published", tmp_path / "source")
     found = np.concatenate(parity.run_peer(python, library, source, parity.SENTENCES), axis=1)
     np.testing.assert_allclose(found, parity.load_stored(library)["published"], rtol=0, atol=TOLERANCE)
 
 
-def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_python: str, tmp_path: Path) -> None:
+def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_python, tmp_path) -> None:
     """No projections, with a clip that only AllenNLP would apply; no highway layer."""
     sizes = {"hidden_size": 24, "cell_size": 12, "num_highway_layers": 0, "num_hidden_layers": 3, "proj_clip": 0.1}
     config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, cell_clip=None, **sizes)
@@ -67,7 +66,7 @@ def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_pytho
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
 
 
-def test_allennlps_own_model_equals_tensorflow(shared: Path, tmp_path: Path) -> None:
+def test_allennlps_own_model_equals_tensorflow(shared, tmp_path) -> None:
     """The top layer of three streams of sentences with carried state, and the vectors of words."""
     fixture = shared / "data" / "elmo_fixture"
     out = convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "out")

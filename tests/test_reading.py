@@ -3,12 +3,11 @@
 import bz2
 import csv
 import gzip
-import json
 import lzma
 import os
 import re
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -26,13 +25,137 @@ from hf_elmo.conversion import convert
 from hf_elmo.reading.files import find_files, read_lines
 from hf_elmo.reading.rows import Rows, check_row
 from hf_elmo_cli import main
-from tests.factories import save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
-from tests.language_models import small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
 from tests.pretraining.conftest import CONFIG
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 COMPRESS[".zst"] = lambda data: pyarrow.compress(data, "zstd", asbytes=True)
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]
+CONLLU = "# sent_id = 1\n1\tVamos\tir\n2-3\tal\t_\n2\ta\ta\n3\tel\tel\n3.1\t_\t_\n4\tMar Muerto\t_\n"
+CONLLU += "\n# sent_id = 2\n1\tNo\tno\n2\t!\t!\n"
+SPANISH = [["Vamos", "a", "el", "Mar Muerto"], ["No", "!"]]
+CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP * *\na 0 1 ran VBD (V*) *\n\n#end document\n"
+COLUMN = {"text_column": 1}
+# Files as they are found, each with the options to read it, and its rows or what says why it is refused.
+FILES = {
+    "BOM and CRLF.txt": ("\ufeffa b\r\n\r\nc\r\n", {}, ["a b", "", "c"]),
+    "no end of the last line.txt": ("a\n\nb", {}, ["a", "", "b"]),
+    "other breaks.txt": ("a\u2028b\u0085c\x0bd\n", {}, ["a\u2028b\u0085c\x0bd"]),
+    "NUL and NBSP.txt": ("a\0b\xa0c\n", {}, ["a\0b\xa0c"]),
+    "latin.txt": (b"good\nna\xefve\n", {"encoding": "latin-1"}, ["good", "naïve"]),
+    "bytes.txt": (b"good\n" * 2 + b"na\xefve\n", {}, "line 3: .*encoding="),
+    "bytes after many lines.txt": (b"good\n" * 5000 + b"na\xefve\n", {}, "line 5001: .*encoding="),
+    "empty.txt": ("", {}, []),
+    "no text.txt": ("\n \n", {}, ["", " "]),
+    "a.TXT": ("a b\n", {}, ["a b"]),
+    "wiki.train.tokens": ("a b\n", {}, ["a b"]),
+    "news.en-00001-of-00100": ("a b\n", {}, ["a b"]),
+    "esp.train": ("a b\n", {}, "esp.train.* ends in .train.*input_format='text'"),
+    "text of words.train": ("a b\n", {"input_format": "text"}, ["a b"]),
+    "labels.txt": ("a b\t0\n", COLUMN, "labels.txt.* is read as text.*input_format"),
+    "labels of columns.txt": ("0\ta b\n1\tc\n", {**COLUMN, "input_format": "tsv"}, ["a b", "c"]),
+    "columns.txt": ("a b\t0\n", {}, "line 1.*input_format='tsv'"),
+    "tabs.csv": ("id\ttext\n1\ta\n", {}, "line 1.*input_format='tsv'"),
+    "eng.txt": ("-DOCSTART- -X- O\n\nHe PRP O\n", {}, "line 1.*input_format='conll'"),
+    "tags.txt": ("He PRP B-NP\nran VBD O\n", {}, "line 1.*input_format='conll'"),
+    "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),
+    "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
+    "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
+    "pretty records.txt": ('[\n  {"text": "a"}\n]\n', {}, "line 1.*input_format='jsonl'"),
+    "list of records.txt": ('[{"text": "a"}]\n', {}, "line 1.*input_format='jsonl'"),
+    "wiki_00": ('<doc id="1" url="a?b" title="A">\nA\n', {}, "line 1.*extract its text"),
+    "name": ('<DOC DOCNO="a">\n', {}, "line 1.*extract its text"),
+    "stanford.txt": ("(3 (2 It) (4 is))\n", {}, "line 1.*extract its text"),
+    "penn.txt": ("( (S (NP-SBJ (PRP It))))\n", {}, "line 1.*extract its text"),
+    "reviews.ft.txt": ("__label__2 Great: a b\n", {}, "line 1.*extract its text"),
+    "TREC_10.label": ("NUM:dist How far is it ?\n", {}, "line 1.*extract its text"),
+    "labeledBow.feat": ("9 0:9 1:1\n", {}, "line 1.*extract its text"),
+    "ca01": ("\n\n\tThe/at Fulton/np-tl County/nn-tl Grand/jj-tl\n", {}, "line 3.*extract its text"),
+    "stanford tagger.txt": ("The_DT cat_NN sat_VBD down_RB\n", {}, "line 1.*extract its text"),
+    "no markup.txt": ("<s> (S (see\n(A (b)) 9 0:9 a\n<user> b\n", {}, ["<s> (S (see", "(A (b)) 9 0:9 a", "<user> b"]),
+    "quotes.txt": ('[ " tokenized " ]\n{ " text " }\n', {}, ['[ " tokenized " ]', '{ " text " }']),
+    "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
+    "quotes.tsv": ('text\n"open\n\nshut"\n', {}, ['"open', "", 'shut"']),
+    "quotes of pandas.tsv": ('text\n"a ""b"" c"\n"""d"""\n"e"\n"" f ""\n', {}, ['a "b" c', '"d"', '"e"', '"" f ""']),
+    "quotes.csv": ('a,text\n1,"two\nlines, ""x"""\n\n2,007\n', {}, ['two\nlines, "x"', "007"]),
+    "no header.csv": ('\nham,"two\nlines"\n\nspam,007\n', COLUMN, ["two\nlines", "007"]),
+    "a number in place of a name.csv": ("Id,Text\n1,a b\n", COLUMN, "line 1: .*'Text'.* by its name"),
+    "numbers of pandas.csv": (",0\n0,first\n1,second\n", {"text_column": 0}, ["first", "second"]),
+    "years.csv": ("id,2018\n0,first\n", {"text_column": 2018}, ["first"]),
+    "latin.csv": (b"text\ncaf\xe9\n", {"encoding": "cp1252"}, ["café"]),
+    "bytes.csv": (b"text\ncaf\xe9\n", {}, "line 2.*encoding="),
+    "open quote.csv": ('a,text\n1,one\n2,"two\n3,three\n', {}, "line 3 to 4.*quote"),
+    "open quote before another.csv": ('a,text\n1,"one\n2,"two"\n', {}, "line 2 to 3.*quote"),
+    "ragged.csv": ("id,text\n1,a\n2\n", {}, "line 3.*2 columns"),
+    "pipes.csv": ("id|text\n1|a b\n", {}, "'id|text'.*commas.*text_column"),
+    "commas.tsv": ("id,text\n1,a b\n", {}, "'id,text'.*tabs.*text_column"),
+    "semicolons.csv": ("id;text\n1;a b\n", {}, "'id;text'.*commas.*text_column"),
+    "article.csv": ("word " * 600 + "\n", {}, "^.{0,400}$"),
+    "pair.csv": ("text,body\n1,a\n", {"columns": ("x",), "pairs": True}, "text_pair_column"),
+    "lists.jsonl": ('{"sentence": "a"}\n"c\\ud83d"\n\n["New York", ""]\n', {}, ["a", "c", ["New York", ""]]),
+    "a.json": ('["A text.", "Another."]\n', {}, r"a\.json"),
+    "other keys.jsonl": ('{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
+    "cut.jsonl": ('"a"\n\n{"text": "b"\n', {}, "line 3, column 13"),
+    "letters first.fasta": ("MKV\n>P1\nMKV\n", {}, "line 1"),
+    "ranges and empty nodes.conllu": (CONLLU, {}, SPANISH),
+    "lemmas.conllu": (CONLLU, {"text_column": 2}, [["ir", "a", "el", "_"], ["no", "!"]]),
+    "conll without its ending.data": (CONLLU, {"input_format": "conll"}, SPANISH),
+    "a.v4_gold_conll": (CONLL2012, {}, [["He", "ran"]]),
+    "comments.iob2": ("# id 1\ta=b\nHe _ O\n#a note\n\n# id 2\ta=b\n\n# _ O\n1 _ O\n", {}, [["He"], ["#", "1"]]),
+    "comments beside tabs.conll": ("# b\nHe\tO\n# c\n#\tO\n\n# d\n\n# e\nran\tO\n", {}, [["He", "#"], ["ran"]]),
+    "license.conll": ("# by me\n# CC BY\n\nHe O\n", {}, [["He"]]),
+    "license above tabs.conll": ("# by me\n\nHe\tO\n", {}, [["He"]]),
+    "sharps.conll": ("# # I-NP\n3 CD I-NP\n", {}, [["#", "3"]]),
+    "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
+    "one column.conll": ("He\n#\n\n7\n", {}, [["He", "#"], ["7"]]),
+    "hebrew.bmes": ("a S-x\nb\xa0c O\r\n\r\nd O\n", {}, [["a", "b\xa0c"], ["d"]]),
+    "header.conll": ("TOKEN\tNE-COARSE-LIT\n# hipe:id = 1\nHe\tO\n", {}, [["He"]]),
+    "no header.conll": ("Word NOUN\nToken NOUN\n", {}, [["Word", "Token"]]),
+    "korean.conll": ("; a b c d\n$a b\n1\ta\tx\n2\tb\ty\n", {}, "line 1.*3 columns"),
+    "a.parquet": ("", {}, "whole file"),
+    "empty word.conll": ("a\tO\n\tO\n", {}, "line 2"),
+}
+READ_BY_ALL = [
+    "labels of columns.txt",
+    "numbers of pandas.csv",
+    "ranges and empty nodes.conllu",
+    "labels.txt",
+    "eng.txt",
+]
+READ_BY_ALL += ["open quote.csv", "bytes.csv", "korean.conll", "esp.train"]
+# Of each command its arguments, and the words in what it wrote or in what it printed.
+COMMANDS = {
+    "embed": ("IN out.parquet", lambda _: {*chain(*pyarrow.parquet.read_table("out.parquet")["words"].to_pylist())}),
+    "predict": ("IN out.jsonl", lambda _: {*chain(*pandas.read_json("out.jsonl", lines=True)["words"])}),
+    "neighbors": ("zebra zebra IN --any-word --top=99", lambda out: {*re.findall(r"(?m)^layer 0 +\S+ +(.*)$", out)}),
+    "vocab": ("IN words.txt", lambda _: {*Path("words.txt").read_text("utf-8").splitlines()[3:]}),
+    "pretrain": (
+        "IN out --steps=1 --batch-size=1 --window=1 --set=use_cpu=true",
+        lambda _: {*Path("out/vocab.txt").read_text("utf-8").splitlines()[3:]},
+    ),
+    "perplexity": ("IN", lambda out: int(re.search(r"(\d+) words", out)[1])),
+}
+ENCODED = Dataset.from_dict({"input_ids": [[[1] * 50]]})
+WRITERS = {
+    "embed": lambda out: hf_elmo.embed(None, ["a"], f"{out}.npz"),
+    "pretrain": lambda out: hf_elmo.pretrain(["a"], out),
+    "store_layers": lambda out: store_layers(small_model(ElmoForTokenClassification), ENCODED, folder=out),
+    "vocab": lambda out: main(["--traceback", "vocab", "-", str(out)]),
+    "convert": lambda out: convert("a.zip", Path(out)),
+}
+TEXT = "It isn't  so."  # three words at whitespace, five by the tokenizer
+# Of each function the number of words that it finds in TEXT; `how` is the tokenizer and `pretokenized`.
+COUNTS = {
+    "embed": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, corpus, **how)[0]),
+    "nearest_neighbors": lambda model, corpus, **how: len(
+        hf_elmo.nearest_neighbors(model, f"Oh. {TEXT}", "It", corpus, top=1, **how)[1][0].sentence
+    ),
+    # One prediction is that of the boundary.
+    "perplexity": lambda model, corpus, **how: hf_elmo.perplexity(model, corpus, **how).words // 9 - 1,
+    "score": lambda model, corpus, **how: len(hf_elmo.score(model, [TEXT], **how)[0].words) - 2,
+    "substitutes": lambda model, corpus, **how: len(hf_elmo.substitutes(model, TEXT, top=2, **how)),
+    "word_plane": lambda model, corpus, **how: len(hf_elmo.word_plane(model, [TEXT], **how).sentences[0]),
+}
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
@@ -48,14 +171,6 @@ def test_lines_of_plain_and_compressed_files(tmp_path, ending):
             path.write_bytes(data[:length])
             with pytest.raises(ValueError, match=re.escape(f"{path.name} is incomplete")):
                 list(Rows(path))
-
-
-@pytest.mark.parametrize("before", [2, 5000])
-def test_bytes_of_another_encoding_are_named_by_their_line(tmp_path, before):
-    (tmp_path / "a.txt").write_bytes(b"good\n" * before + b"na\xefve\n")
-    with pytest.raises(ValueError, match=rf"a\.txt, line {before + 1}"):
-        list(read_lines(tmp_path / "a.txt"))
-    assert list(read_lines(tmp_path / "a.txt", "latin-1"))[-1] == "naïve\n"
 
 
 def test_files_of_paths_folders_and_patterns(tmp_path):
@@ -134,89 +249,6 @@ def test_rows_in_memory_are_those_of_a_file(tmp_path):
             Rows(texts)
 
 
-CONLLU = "# sent_id = 1\n1\tVamos\tir\n2-3\tal\t_\n2\ta\ta\n3\tel\tel\n3.1\t_\t_\n4\tMar Muerto\t_\n"
-CONLLU += "\n# sent_id = 2\n1\tNo\tno\n2\t!\t!\n"
-SPANISH = [["Vamos", "a", "el", "Mar Muerto"], ["No", "!"]]
-CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP * *\na 0 1 ran VBD (V*) *\n\n#end document\n"
-COLUMN = {"text_column": 1}
-# Files as they are found, each with the options to read it, and its rows or what says why it is refused.
-FILES = {
-    "BOM and CRLF.txt": ("\ufeffa b\r\n\r\nc\r\n", {}, ["a b", "", "c"]),
-    "no end of the last line.txt": ("a\n\nb", {}, ["a", "", "b"]),
-    "other breaks.txt": ("a\u2028b\u0085c\x0bd\n", {}, ["a\u2028b\u0085c\x0bd"]),
-    "NUL and NBSP.txt": ("a\0b\xa0c\n", {}, ["a\0b\xa0c"]),
-    "empty.txt": ("", {}, []),
-    "no text.txt": ("\n \n", {}, ["", " "]),
-    "a.TXT": ("a b\n", {}, ["a b"]),
-    "wiki.train.tokens": ("a b\n", {}, ["a b"]),
-    "news.en-00001-of-00100": ("a b\n", {}, ["a b"]),
-    "esp.train": ("a b\n", {}, "esp.train.* ends in .train.*input_format='text'"),
-    "text of words.train": ("a b\n", {"input_format": "text"}, ["a b"]),
-    "labels.txt": ("a b\t0\n", COLUMN, "labels.txt.* is read as text.*input_format"),
-    "labels of columns.txt": ("0\ta b\n1\tc\n", {**COLUMN, "input_format": "tsv"}, ["a b", "c"]),
-    "columns.txt": ("a b\t0\n", {}, "line 1.*input_format='tsv'"),
-    "tabs.csv": ("id\ttext\n1\ta\n", {}, "line 1.*input_format='tsv'"),
-    "eng.txt": ("-DOCSTART- -X- O\n\nHe PRP O\n", {}, "line 1.*input_format='conll'"),
-    "tags.txt": ("He PRP B-NP\nran VBD O\n", {}, "line 1.*input_format='conll'"),
-    "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),
-    "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
-    "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
-    "pretty records.txt": ('[\n  {"text": "a"}\n]\n', {}, "line 1.*input_format='jsonl'"),
-    "list of records.txt": ('[{"text": "a"}]\n', {}, "line 1.*input_format='jsonl'"),
-    "wiki_00": ('<doc id="1" url="a?b" title="A">\nA\n', {}, "line 1.*extract its text"),
-    "name": ('<DOC DOCNO="a">\n', {}, "line 1.*extract its text"),
-    "stanford.txt": ("(3 (2 It) (4 is))\n", {}, "line 1.*extract its text"),
-    "penn.txt": ("( (S (NP-SBJ (PRP It))))\n", {}, "line 1.*extract its text"),
-    "reviews.ft.txt": ("__label__2 Great: a b\n", {}, "line 1.*extract its text"),
-    "TREC_10.label": ("NUM:dist How far is it ?\n", {}, "line 1.*extract its text"),
-    "labeledBow.feat": ("9 0:9 1:1\n", {}, "line 1.*extract its text"),
-    "ca01": ("\n\n\tThe/at Fulton/np-tl County/nn-tl Grand/jj-tl\n", {}, "line 3.*extract its text"),
-    "stanford tagger.txt": ("The_DT cat_NN sat_VBD down_RB\n", {}, "line 1.*extract its text"),
-    "no markup.txt": ("<s> (S (see\n(A (b)) 9 0:9 a\n<user> b\n", {}, ["<s> (S (see", "(A (b)) 9 0:9 a", "<user> b"]),
-    "quotes.txt": ('[ " tokenized " ]\n{ " text " }\n', {}, ['[ " tokenized " ]', '{ " text " }']),
-    "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
-    "quotes.tsv": ('text\n"open\n\nshut"\n', {}, ['"open', "", 'shut"']),
-    "quotes of pandas.tsv": ('text\n"a ""b"" c"\n"""d"""\n"e"\n"" f ""\n', {}, ['a "b" c', '"d"', '"e"', '"" f ""']),
-    "quotes.csv": ('a,text\n1,"two\nlines, ""x"""\n\n2,007\n', {}, ['two\nlines, "x"', "007"]),
-    "no header.csv": ('\nham,"two\nlines"\n\nspam,007\n', COLUMN, ["two\nlines", "007"]),
-    "a number in place of a name.csv": ("Id,Text\n1,a b\n", COLUMN, "line 1: .*'Text'.* by its name"),
-    "numbers of pandas.csv": (",0\n0,first\n1,second\n", {"text_column": 0}, ["first", "second"]),
-    "years.csv": ("id,2018\n0,first\n", {"text_column": 2018}, ["first"]),
-    "latin.csv": (b"text\ncaf\xe9\n", {"encoding": "cp1252"}, ["café"]),
-    "bytes.csv": (b"text\ncaf\xe9\n", {}, "line 2.*encoding="),
-    "open quote.csv": ('a,text\n1,one\n2,"two\n3,three\n', {}, "line 3 to 4.*quote"),
-    "open quote before another.csv": ('a,text\n1,"one\n2,"two"\n', {}, "line 2 to 3.*quote"),
-    "ragged.csv": ("id,text\n1,a\n2\n", {}, "line 3.*2 columns"),
-    "pipes.csv": ("id|text\n1|a b\n", {}, "'id|text'.*commas.*text_column"),
-    "commas.tsv": ("id,text\n1,a b\n", {}, "'id,text'.*tabs.*text_column"),
-    "semicolons.csv": ("id;text\n1;a b\n", {}, "'id;text'.*commas.*text_column"),
-    "article.csv": ("word " * 600 + "\n", {}, "^.{0,400}$"),
-    "pair.csv": ("text,body\n1,a\n", {"columns": ("x",), "pairs": True}, "text_pair_column"),
-    "lists.jsonl": ('{"sentence": "a"}\n"c\\ud83d"\n\n["New York", ""]\n', {}, ["a", "c", ["New York", ""]]),
-    "a.json": ('["A text.", "Another."]\n', {}, r"a\.json"),
-    "other keys.jsonl": ('{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
-    "cut.jsonl": ('"a"\n\n{"text": "b"\n', {}, "line 3, column 13"),
-    "letters first.fasta": ("MKV\n>P1\nMKV\n", {}, "line 1"),
-    "ranges and empty nodes.conllu": (CONLLU, {}, SPANISH),
-    "lemmas.conllu": (CONLLU, {"text_column": 2}, [["ir", "a", "el", "_"], ["no", "!"]]),
-    "conll without its ending.data": (CONLLU, {"input_format": "conll"}, SPANISH),
-    "a.v4_gold_conll": (CONLL2012, {}, [["He", "ran"]]),
-    "comments.iob2": ("# id 1\ta=b\nHe _ O\n#a note\n\n# id 2\ta=b\n\n# _ O\n1 _ O\n", {}, [["He"], ["#", "1"]]),
-    "comments beside tabs.conll": ("# b\nHe\tO\n# c\n#\tO\n\n# d\n\n# e\nran\tO\n", {}, [["He", "#"], ["ran"]]),
-    "license.conll": ("# by me\n# CC BY\n\nHe O\n", {}, [["He"]]),
-    "license above tabs.conll": ("# by me\n\nHe\tO\n", {}, [["He"]]),
-    "sharps.conll": ("# # I-NP\n3 CD I-NP\n", {}, [["#", "3"]]),
-    "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
-    "one column.conll": ("He\n#\n\n7\n", {}, [["He", "#"], ["7"]]),
-    "hebrew.bmes": ("a S-x\nb\xa0c O\r\n\r\nd O\n", {}, [["a", "b\xa0c"], ["d"]]),
-    "header.conll": ("TOKEN\tNE-COARSE-LIT\n# hipe:id = 1\nHe\tO\n", {}, [["He"]]),
-    "no header.conll": ("Word NOUN\nToken NOUN\n", {}, [["Word", "Token"]]),
-    "korean.conll": ("; a b c d\n$a b\n1\ta\tx\n2\tb\ty\n", {}, "line 1.*3 columns"),
-    "a.parquet": ("", {}, "whole file"),
-    "empty word.conll": ("a\tO\n\tO\n", {}, "line 2"),
-}
-
-
 def write_file(folder: Path, name: str) -> Path:
     data = FILES[name][0]
     (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
@@ -265,45 +297,21 @@ def test_the_words_of_a_file_are_as_many_as_another_program_counts(tmp_path, nam
 
 def words_by(command: str, folder: Path, path: Path, options: list[str]) -> set[str] | int:
     """The words that a command reads (of `perplexity`, their number, boundaries included)."""
-    tokenizer = whitespace_tokenizer(vocab_file=str(write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "a"])))
-    if command == "predict":
-        model = small_model(ElmoForTokenClassification)
-    else:
-        model = small_language_model(tokenizer)
-    files = {"embed": "out.parquet", "predict": "out.jsonl", "vocab": "words.txt", "pretrain": "out"}
-    output = folder / files.get(command, "")
-    arguments = [command, *(["zebra", "zebra"] if command == "neighbors" else []), str(path)]
-    arguments += [str(output)] if command in files else []
-    arguments += ["--pretokenized", *options]
+    arguments, read = COMMANDS[command]
+    vocabulary = write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "a"])
+    tokenizer = hf_elmo.ElmoTokenizer("whitespace", vocab_file=str(vocabulary))
+    model = small_model(ElmoForTokenClassification) if command == "predict" else small_language_model(tokenizer)
     if command == "pretrain":
-        arguments += ["--steps=1", "--batch-size=1", "--window=1", "--set=use_cpu=true", *CONFIG]
+        options = [*options, *CONFIG]
     elif command != "vocab":
-        arguments += ["--model", str(save_checkpoint(folder / "model", model, tokenizer))]
-    printed = StringIO()
-    with redirect_stdout(printed):
-        main(["--traceback", *arguments, *(["--any-word", "--top=99"] if command == "neighbors" else [])])
-    if command == "embed":
-        return set(chain(*pyarrow.parquet.read_table(output)["words"].to_pylist()))
-    if command == "predict":
-        return set(chain(*(json.loads(line)["words"] for line in output.read_text("utf-8").splitlines())))
-    if command == "neighbors":
-        return {line.split(None, 3)[-1] for line in printed.getvalue().splitlines() if line.startswith("layer 0")}
-    if command == "perplexity":
-        return int(re.search(r"(\d+) words", printed.getvalue())[1])
-    return set((output / "vocab.txt" if command == "pretrain" else output).read_text("utf-8").splitlines()[3:])
+        options = [*options, "--model", str(save_checkpoint(folder / "model", model, tokenizer))]
+    given = [str(path) if argument == "IN" else argument for argument in arguments.split()]
+    with chdir(folder), redirect_stdout(StringIO()) as printed:
+        main(["--traceback", command, *given, "--pretokenized", *options])
+        return read(printed.getvalue())
 
 
-READ_BY_ALL = [
-    "labels of columns.txt",
-    "numbers of pandas.csv",
-    "ranges and empty nodes.conllu",
-    "labels.txt",
-    "eng.txt",
-]
-READ_BY_ALL += ["open quote.csv", "bytes.csv", "korean.conll", "esp.train"]
-
-
-@pytest.mark.parametrize("command", ["embed", "predict", "neighbors", "vocab", "pretrain", "perplexity"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_the_same(tmp_path, command):
     """The same words of the same file, and the same refusal."""
     for number, name in enumerate(READ_BY_ALL):
@@ -324,7 +332,7 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
     """Nor `vocab` over a text, as with its arguments in another order."""
     text, words = write_lines(tmp_path / "in" / "a.txt", ["a b"]), write_lines(tmp_path / "b.txt", ["a"])
     (tmp_path / "link.txt").symlink_to(text)
-    model = str(small_checkpoint(tmp_path / "model", ElmoForTokenClassification))
+    model = str(save_checkpoint(tmp_path / "model", small_model(ElmoForTokenClassification)))
     for arguments in (
         ["embed", text, tmp_path / "link.txt", "--model", model],
         ["embed", f"{tmp_path}/in/*", text],
@@ -362,43 +370,17 @@ def test_what_is_no_text_or_no_list_of_texts_is_refused():
         list(Rows("A text that is given in place of a list of texts. " * 99))
 
 
-ENCODED = Dataset.from_dict({"input_ids": [[[1] * 50]]})
-WRITERS = {
-    "embed": lambda out: hf_elmo.embed(None, ["a"], f"{out}.npz"),
-    "pretrain": lambda out: hf_elmo.pretrain(["a"], out),
-    "store_layers": lambda out: store_layers(small_model(ElmoForTokenClassification), ENCODED, folder=out),
-    "vocab": lambda out: main(["--traceback", "vocab", "-", str(out)]),
-    "convert": lambda out: convert("a.zip", Path(out)),
-}
-
-
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("out", ["s3://bucket/out", Path("hf://datasets/me/out")], ids=str)
-def test_an_address_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable, out: object) -> None:
+def test_an_address_is_no_output(tmp_path, monkeypatch, write: Callable, out: object) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="address"):
         write(out)
     assert list(tmp_path.iterdir()) == []
 
 
-TEXT = "It isn't  so."  # three words at whitespace, five by the tokenizer
-
-# Of each function the number of words that it finds in TEXT; `how` is the tokenizer and `pretokenized`.
-COUNTS = {
-    "embed": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, corpus, **how)[0]),
-    "nearest_neighbors": lambda model, corpus, **how: len(
-        hf_elmo.nearest_neighbors(model, f"Oh. {TEXT}", "It", corpus, top=1, **how)[1][0].sentence
-    ),
-    # One prediction is that of the boundary.
-    "perplexity": lambda model, corpus, **how: hf_elmo.perplexity(model, corpus, **how).words // 9 - 1,
-    "score": lambda model, corpus, **how: len(hf_elmo.score(model, [TEXT], **how)[0].words) - 2,
-    "substitutes": lambda model, corpus, **how: len(hf_elmo.substitutes(model, TEXT, top=2, **how)),
-    "word_plane": lambda model, corpus, **how: len(hf_elmo.word_plane(model, [TEXT], **how).sentences[0]),
-}
-
-
 @pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
-def test_words_of_text_that_is_tokenized_already(count: Callable[..., int], tmp_path: Path) -> None:
+def test_words_of_text_that_is_tokenized_already(count: Callable[..., int], tmp_path) -> None:
     tokenizer, corpus = small_tokenizer(tmp_path), write_lines(tmp_path / "corpus.txt", [TEXT] * 9)
     model = small_language_model(tokenizer)
     assert count(model, corpus, tokenizer=tokenizer, pretokenized=True) == 3

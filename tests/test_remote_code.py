@@ -14,11 +14,9 @@ import torch
 from hf_elmo import ElmoModel, ElmoTokenizer, kernels
 from hf_elmo.checkpoints.hub import add_remote_code
 from hf_elmo.conversion import convert
-
-from . import heads
-from .allennlp_files import write_words
-from .factories import CODE, save_checkpoint, small_config
-from .manylangs_files import make_settings, write_model
+from tests import heads
+from tests.factories import CODE, save_checkpoint, small_config
+from tests.source_files import make_settings, write_model, write_words
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -98,7 +96,7 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_without_the_package(tmp_path: Path) -> None:
+def test_checkpoints_without_the_package(tmp_path) -> None:
     """The numbers are the same, and each checkpoint holds the listed files and no others, also when saved again."""
     for auto, (name, changes) in MODELS.items():
         tokenizer = ElmoTokenizer()
@@ -136,7 +134,7 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
             assert maps == {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}
 
 
-def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path: Path) -> None:
+def test_a_subclass_of_a_user_is_saved_without_its_source(tmp_path) -> None:
     pytest.importorskip("transformers", "5.13", reason="before 5.13, transformers saves the source of each subclass")
 
     class Subclass(ElmoModel):

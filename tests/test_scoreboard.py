@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
 import hf_elmo
-from tests.factories import save_checkpoint, write_lines
-from tests.language_models import sentence_logits, small_language_model, small_tokenizer
+from tests.factories import save_checkpoint, sentence_logits, small_language_model, small_tokenizer, write_lines
 
 pytest.importorskip("sklearn")
 
@@ -37,7 +36,7 @@ def sentence(number: int, *words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """The files of every test, of the layout of the folder `--data`, and a model."""
     folder = tmp_path_factory.mktemp("scoreboard")
     tokenizer = small_tokenizer(folder)
@@ -82,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_test_has_figures_with_spreads(folder: Path, tmp_path: Path) -> None:
+def test_every_test_has_figures_with_spreads(folder, tmp_path) -> None:
     out = tmp_path / "out" / "scores.json"
     main([str(folder / "model"), "--data", str(folder), "--out", str(out)])
     written = json.loads(out.read_text("utf-8"))
@@ -95,7 +94,7 @@ def test_every_test_has_figures_with_spreads(folder: Path, tmp_path: Path) -> No
     assert ("layers", "senses of interest, layer 2") in figures
 
 
-def test_a_model_without_softmax_has_all_but_blimp(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_model_without_softmax_has_all_but_blimp(folder, tmp_path, capsys) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     elmo = AutoModel.from_pretrained(folder / "model")
     elmo.config.vocab_size = None
@@ -152,13 +151,13 @@ def check_wic(folder: Path, place: Path, every: int) -> None:
         assert abs(figure.value - accuracy) <= figure.spread
 
 
-def test_blimp_and_wic_agree_with_the_auto_classes(folder: Path) -> None:
+def test_blimp_and_wic_agree_with_the_auto_classes(folder) -> None:
     check_pairs(folder / "model", PAIRS)
     check_wic(folder / "model", folder, 1)
 
 
 @pytest.mark.slow
-def test_real_data_agree_with_the_auto_classes(shared: Path) -> None:
+def test_real_data_agree_with_the_auto_classes(shared) -> None:
     ships = Path(hf_elmo.path())
     pairs = [row for rows in data.blimp(shared / "data").values() for row in rows[::200]]
     check_pairs(ships, [(row["sentence_good"], row["sentence_bad"]) for row in pairs])

@@ -1,7 +1,5 @@
 """A start that other text leaves, in place of zeros: made, kept with the weights, and used wherever sentences begin."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -24,7 +22,7 @@ def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_it_is_the_mean_of_the_states_after_texts(model: ElmoModel, tokenizer: ElmoTokenizer, rows: int) -> None:
+def test_it_is_the_mean_of_the_states_after_texts(model, tokenizer, rows: int) -> None:
     """Rows carry them from text to text; those after a row's first text do not count, unless there is no other."""
     texts, found = TEXTS[: 4 * rows - 3], []
     for row in range(rows):
@@ -42,7 +40,7 @@ def test_it_is_the_mean_of_the_states_after_texts(model: ElmoModel, tokenizer: E
 
 
 @pytest.mark.parametrize("how", [("on", torch.float32), ("on", torch.bfloat16), ("off", torch.float32)], ids=str)
-def test_each_sentence_starts_from_it(settled: ElmoModel, inputs: dict[str, Tensor], how: tuple) -> None:
+def test_each_sentence_starts_from_it(settled, inputs, how: tuple) -> None:
     backends, dtype = how
     settled = settled.to(dtype)
     hidden, cell = (part[:, :, None].expand(-1, -1, len(SENTENCES), -1) for part in states(settled))
@@ -55,7 +53,7 @@ def test_each_sentence_starts_from_it(settled: ElmoModel, inputs: dict[str, Tens
     assert not torch.allclose(found.hidden_states[1], other.hidden_states[1], atol=1e-2)
 
 
-def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, inputs: dict[str, Tensor]) -> None:
+def test_embed_starts_from_it(settled, tokenizer, inputs) -> None:
     wanted = settled(**inputs, output_hidden_states=True).hidden_states[-1].detach().numpy()
     for how in ({}, {"shard_tokens": 3}):
         for row, found in enumerate(embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
@@ -63,7 +61,7 @@ def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, inpu
 
 
 @pytest.mark.parametrize("backends", ["on", "off"])
-def test_it_is_trained_with_the_bilm(settled: ElmoModel, inputs: dict[str, Tensor], backends: str) -> None:
+def test_it_is_trained_with_the_bilm(settled, inputs, backends: str) -> None:
     """The gradient of the start is the sum of the gradients of all rows' first states."""
     settled.freeze_bilm(False)
     with kernels.use(backends):
@@ -76,7 +74,7 @@ def test_it_is_trained_with_the_bilm(settled: ElmoModel, inputs: dict[str, Tenso
 
 
 @pytest.mark.parametrize("switched_on", [True, False])
-def test_it_is_saved_with_the_weights(tokenizer: ElmoTokenizer, tmp_path: Path, switched_on: bool) -> None:
+def test_it_is_saved_with_the_weights(tokenizer, tmp_path, switched_on: bool) -> None:
     language_model = small_model(ElmoForPreTraining, vocab_size=7)
     settle(language_model, TEXTS, tokenizer=tokenizer)
     language_model.config.settled_start = not switched_on

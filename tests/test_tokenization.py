@@ -14,7 +14,7 @@ from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, TokenizersBackend
 
-from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoTokenizer
 from hf_elmo.tokenization_elmo import CharacterVocabulary, words_to_character_ids
 from tests.factories import CODE, SENTENCES, whitespace_tokenizer, write_lines
 
@@ -27,7 +27,7 @@ every_side = pytest.mark.parametrize("side", ["right", "left"])
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series])
-def test_a_list_of_texts_is_each_text_alone(tokenizer: ElmoTokenizer, kind: type) -> None:
+def test_a_list_of_texts_is_each_text_alone(tokenizer, kind: type) -> None:
     alone = [tokenizer(text) for text in TEXTS]
     for encoded in (tokenizer(kind(TEXTS)), tokenizer([text.split() for text in TEXTS], is_split_into_words=True)):
         assert encoded["input_ids"] == [one["input_ids"] for one in alone]
@@ -42,7 +42,7 @@ def test_a_list_of_texts_is_each_text_alone(tokenizer: ElmoTokenizer, kind: type
 
 
 @pytest.mark.parametrize("words", [False, True], ids=["text", "words"])
-def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, words: bool) -> None:
+def test_each_text_of_a_pair_has_its_boundaries(tokenizer, words: bool) -> None:
     first, second = (["a", "b"], ["c"]) if words else ("a b", "c")
     for texts in ((first, second), ([first], [second]), ([(first, second)],)):
         encoded = tokenizer(*texts, is_split_into_words=words, return_token_type_ids=True, return_tensors="np")
@@ -53,14 +53,14 @@ def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, words:
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
-def test_lists_of_two_are_pairs_where_the_truncation_is_named(tokenizer: ElmoTokenizer, truncation: str) -> None:
+def test_lists_of_two_are_pairs_where_the_truncation_is_named(tokenizer, truncation: str) -> None:
     found = tokenizer([["a b", "c"], ["d", "e"]], truncation=truncation, padding=True)
     assert found["input_ids"] == tokenizer([("a b", "c"), ("d", "e")], padding=True)["input_ids"]
     words = tokenizer([["New", "York"]], truncation=truncation, is_split_into_words=True)
     assert words.tokens() == ["<S>", "New", "York", "</S>"]
 
 
-def test_a_string_is_no_list_of_words_and_a_list_of_words_no_text(tokenizer: ElmoTokenizer) -> None:
+def test_a_string_is_no_list_of_words_and_a_list_of_words_no_text(tokenizer) -> None:
     split = {"is_split_into_words": True}
     cases = (([["New", "York"]], {}), ([["a", "b"]], {"truncation": True}), ([["a"] * 3], {}), ("New York", split))
     for texts, how in cases:
@@ -71,7 +71,7 @@ def test_a_string_is_no_list_of_words_and_a_list_of_words_no_text(tokenizer: Elm
 
 
 @pytest.mark.parametrize("tensors", ["pt", "np"])
-def test_no_texts_and_empty_texts(tokenizer: ElmoTokenizer, tensors: str) -> None:
+def test_no_texts_and_empty_texts(tokenizer, tensors: str) -> None:
     assert dict(tokenizer([])) == {"input_ids": [], "attention_mask": []}
     encoded = tokenizer([], padding=True, return_tensors=tensors)
     assert [tuple(encoded[name].shape) for name in ("input_ids", "attention_mask")] == [(0, 0, 50), (0, 0)]
@@ -83,7 +83,7 @@ def test_no_texts_and_empty_texts(tokenizer: ElmoTokenizer, tensors: str) -> Non
     assert (padded["input_ids"].shape, padded["attention_mask"].tolist()) == ((3, 2, 50), [[0, 0], [1, 1], [0, 0]])
 
 
-def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoTokenizer) -> None:
+def test_empty_words_keep_their_place_and_have_no_characters(tokenizer) -> None:
     how = {"is_split_into_words": True, "return_offsets_mapping": True, "padding": True}
     encoded = tokenizer([["", "new", "", "b", ""], ["x"]], **how)
     assert encoded.word_ids(0) == [None, 0, 1, 2, 3, 4, None]
@@ -96,7 +96,7 @@ def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoToke
     assert [piece[1:-1] for piece in pieces] == [[x, x], [empty, x]]
 
 
-def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
+def test_lone_surrogates_are_dropped(tokenizer) -> None:
     assert tokenizer("RT \ud83d cut\udca9").tokens() == ["<S>", "RT", "cut", "</S>"]
     assert tokenizer([("a\ud83d", "b\ud83d")]).tokens() == ["<S>", "a", "</S>", "<S>", "b", "</S>"]
     words, wanted = (tokenizer(["a", word], is_split_into_words=True)["input_ids"] for word in ("\ud83d", ""))
@@ -108,7 +108,7 @@ def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
 @every_side
 @pytest.mark.parametrize("tensors", ["pt", "np", None])
 @pytest.mark.parametrize(("how", "length"), [({"padding": True}, 6), (PADDED_TO_12, 12)], ids=["longest", "12"])
-def test_padding_is_rows_of_zeros(tokenizer: ElmoTokenizer, side: str, tensors: str, how: dict, length: int) -> None:
+def test_padding_is_rows_of_zeros(tokenizer, side: str, tensors: str, how: dict, length: int) -> None:
     how = {"return_tensors": tensors, **how}
     made, asked = whitespace_tokenizer(padding_side=side), {"padding_side": side, **how}
     for encoded in (made(TEXTS, **how), tokenizer(TEXTS, **asked), tokenizer.pad(tokenizer(TEXTS), **asked)):
@@ -136,7 +136,7 @@ def test_truncation_keeps_the_boundaries_and_is_of_one_call(side: str, split: bo
 
 
 @every_side
-def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: str) -> None:
+def test_positions_are_padded_with_their_words(tokenizer, side: str) -> None:
     how = {f"return_{name}": True for name in ("offsets_mapping", "special_tokens_mask", "token_type_ids")}
     encoded = tokenizer(["one two", "x"], padding=True, padding_side=side, return_tensors="pt", **how)
     left = side == "left"
@@ -151,7 +151,7 @@ def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: s
 
 @pytest.mark.parametrize("tensors", ["pt", "np", None])
 @every_side
-def test_a_batch_comes_back_as_its_texts(tokenizer: ElmoTokenizer, tensors: str | None, side: str) -> None:
+def test_a_batch_comes_back_as_its_texts(tokenizer, tensors: str | None, side: str) -> None:
     ids = tokenizer(SENTENCES, padding=True, padding_side=side, return_tensors=tensors)["input_ids"]
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == SENTENCES
     assert tokenizer.decode(ids[0], skip_special_tokens=True) == SENTENCES[0]
@@ -165,7 +165,7 @@ def test_a_batch_comes_back_as_its_texts(tokenizer: ElmoTokenizer, tensors: str 
     assert (tokenizer.decode(ids[0]), tokenizer.decode([])) == ("a", "")
 
 
-def test_the_vocabulary_is_that_of_the_characters(model: ElmoModel) -> None:
+def test_the_vocabulary_is_that_of_the_characters(model) -> None:
     tokenizer, embedding = ElmoTokenizer(), model.get_input_embeddings()
     assert len(tokenizer) == tokenizer.vocab_size == embedding.num_embeddings
     vocabulary = tokenizer.get_vocab()
@@ -179,7 +179,7 @@ def test_the_vocabulary_is_that_of_the_characters(model: ElmoModel) -> None:
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 @every_side
-def test_pad_gives_what_the_call_gives(tokenizer: ElmoTokenizer, kind: type, side: str) -> None:
+def test_pad_gives_what_the_call_gives(tokenizer, kind: type, side: str) -> None:
     tokenizer.words = WORDS
     examples = [{key: kind(value) for key, value in tokenizer(sentence).items()} for sentence in SENTENCES]
     how = {"padding_side": side, "return_tensors": None if kind is list else "pt"}
@@ -194,7 +194,7 @@ def test_pad_gives_what_the_call_gives(tokenizer: ElmoTokenizer, kind: type, sid
 
 
 @pytest.mark.parametrize("words", [False, True], ids=["texts", "words"])
-def test_datasets_finds_again_what_it_mapped(tmp_path: Path, words: bool) -> None:
+def test_datasets_finds_again_what_it_mapped(tmp_path, words: bool) -> None:
     vocabulary = write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "the"])
     tokenizer = ElmoTokenizer(vocab_file=str(vocabulary), embeds_words=words)
     datasets.Dataset.from_dict({"text": [["a", "b c"]] if words else ["a b"]}).save_to_disk(tmp_path / "rows")
@@ -210,7 +210,7 @@ def test_datasets_finds_again_what_it_mapped(tmp_path: Path, words: bool) -> Non
     assert Hasher.hash(tokenizer) != before
 
 
-def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
+def test_labels_stand_where_words_do(tokenizer) -> None:
     words, labels = [["a", "", "New York"], ["b"]], [np.array([4, 5, 6]), np.array([7])]
 
     def aligned(labels: list, texts: list = words, **how: object) -> list:
@@ -234,7 +234,7 @@ def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
         tokenizer.align_labels(tokenizer(["a b"], ["x y"]), [[1, 2]])
 
 
-def test_numbers_of_words(tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
+def test_numbers_of_words(tokenizer, tmp_path) -> None:
     """As it is spelled, else in lower case; "rain" is not "Rain"; a boundary is none of the words."""
     texts = ["The cat", "rain Rain the THE naïve dog <S>"]
     numbers = [[1, 3, 4, 1], [1, 2, 5, 3, 3, 7, 2, 6, 1]]
@@ -258,7 +258,7 @@ def test_numbers_of_words(tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
 
 
 @every_side
-def test_a_tokenizer_comes_back_from_its_files(tmp_path: Path, side: str) -> None:
+def test_a_tokenizer_comes_back_from_its_files(tmp_path, side: str) -> None:
     """Also in the tokenizers library, without a trace of the last call's truncation and padding."""
     settings = {"padding_side": side, "truncation_side": side, "model_max_length": 4, "max_word_length": 12}
     settings |= {"split_special_tokens": side == "right"}
@@ -279,7 +279,7 @@ def test_a_tokenizer_comes_back_from_its_files(tmp_path: Path, side: str) -> Non
 
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer], ids=lambda loader: loader.__name__)
-def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path: Path, loader: type) -> None:
+def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path, loader: type) -> None:
     """Words may contain whitespace."""
     words = ["<S>", "</S>", "<UNK>", "3\u00a0000", "a\u2028b", "c\u0085", "\u3000"]
     made, first, second = (tmp_path / name for name in ("made", "first", "second"))
@@ -306,7 +306,7 @@ def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path: Path, 
     assert {path.name for path in second.iterdir()}.isdisjoint({"words.txt", "character_vocab.json"})
 
 
-def test_other_names_of_special_tokens_have_the_same_ids_and_added_ones_are_words(tmp_path: Path) -> None:
+def test_other_names_of_special_tokens_have_the_same_ids_and_added_ones_are_words(tmp_path) -> None:
     ElmoTokenizer().save_pretrained(tmp_path)
     expected = ElmoTokenizer()(["a b", "c"], padding=True)["input_ids"]
     made, loaded = ElmoTokenizer(pad_token="[PAD]"), ElmoTokenizer.from_pretrained(tmp_path, bos_token="[B]")
@@ -322,7 +322,7 @@ def test_other_names_of_special_tokens_have_the_same_ids_and_added_ones_are_word
     assert (again.tokenize("in New York"), len(again)) == (["in", "New York"], 262)
 
 
-def test_a_tokenizer_saved_while_it_encodes_words_splits_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_saved_while_it_encodes_words_splits_text(tmp_path, monkeypatch) -> None:
     """As by another thread."""
     tokenizer, encode = ElmoTokenizer(), TokenizersBackend._encode_plus
 

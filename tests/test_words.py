@@ -2,7 +2,6 @@
 into characters, against a definition written here."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
-from hf_elmo import ElmoConfig, ElmoTokenizer
+from hf_elmo import ElmoTokenizer
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from hf_elmo.utils.spelling import BEGIN, END, PADDING, Speller
 
@@ -32,6 +31,20 @@ LM1B = {
     "Japanese, Arabic, emoji": ("日本語。終 مرحبا، عالم ok😀👍", "日本語 。 終 مرحبا ، عالم ok 😀 👍"),
     "whitespace of all kinds": ("a\tb\n c\N{NO-BREAK SPACE}d\N{IDEOGRAPHIC SPACE}e", "a b c d e"),
 }
+INVISIBLE = {
+    "I \u2764\ufe0f you\u200b": ["I", "\u2764\ufe0f", "you"],
+    "zero\u200bwidth \u200b \ufe0f.": ["zero", "width", "."],
+    "co\u00adop\u2060en": ["co\u00adop\u2060en"],
+    "\u0645\u06cc\u200c\u062e\u0648\u0627 \u200fok": ["\u0645\u06cc\u200c\u062e\u0648\u0627", "ok"],
+    "\U0001f469\u200d\U0001f469 1\ufe0f\u20e3 -\u200da": ["\U0001f469\u200d\U0001f469", "1\ufe0f\u20e3", "-", "a"],
+    "\ufeffa\0b\x1b[0m": ["a", "b", "[", "0m"],
+}
+# Any code point, what splitting looks at more often than by chance: whitespace, punctuation, marks.
+OFTEN = st.sampled_from(" \t\n\x1c\x85\u00a0\u2028\u3000.,'-_“’<>S/aZé0\u0301\U000e01ef\0")
+ANY_TEXT = st.text(OFTEN | st.characters(codec="utf-8"), max_size=30)
+TOKENIZERS = [ElmoTokenizer(splitting) for splitting in ("lm1b", "whitespace", "characters")]
+TOKENIZERS += [ElmoTokenizer(split_special_tokens=False)]
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, WORD_PADDING = 256, 257, 258, 259, 260
 
 
 @pytest.mark.parametrize(("text", "words"), LM1B.values(), ids=LM1B)
@@ -41,16 +54,6 @@ def test_one_billion_word_style(text: str, words: str) -> None:
     assert encoded.tokens() == words.split() == tokenizer.tokenize(words)
     assert [text[start:end].translate(quotes) for start, end in encoded["offset_mapping"]] == words.split()
     assert "".join(words.split()) == "".join(text.split()).translate(quotes)
-
-
-INVISIBLE = {
-    "I \u2764\ufe0f you\u200b": ["I", "\u2764\ufe0f", "you"],
-    "zero\u200bwidth \u200b \ufe0f.": ["zero", "width", "."],
-    "co\u00adop\u2060en": ["co\u00adop\u2060en"],
-    "\u0645\u06cc\u200c\u062e\u0648\u0627 \u200fok": ["\u0645\u06cc\u200c\u062e\u0648\u0627", "ok"],
-    "\U0001f469\u200d\U0001f469 1\ufe0f\u20e3 -\u200da": ["\U0001f469\u200d\U0001f469", "1\ufe0f\u20e3", "-", "a"],
-    "\ufeffa\0b\x1b[0m": ["a", "b", "[", "0m"],
-}
 
 
 @pytest.mark.parametrize(("text", "words"), INVISIBLE.items(), ids=map(ascii, INVISIBLE))
@@ -68,7 +71,7 @@ def test_other_splittings() -> None:
 
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer])
-def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader: type) -> None:
+def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path, loader: type) -> None:
     tokenizer = ElmoTokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.save_pretrained(tmp_path / "lower")
@@ -82,13 +85,6 @@ def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader
     again = loader.from_pretrained(tmp_path / "own")
     assert again.tokenize("A b|C d.") == tokenizer.tokenize("A b|C d.") == ["a b", "c d."]
     assert again(["A b|C"], is_split_into_words=True).tokens() == ["<S>", "A b|C", "</S>"]
-
-
-# Any code point, what splitting looks at more often than by chance: whitespace, punctuation, marks.
-OFTEN = st.sampled_from(" \t\n\x1c\x85\u00a0\u2028\u3000.,'-_“’<>S/aZé0\u0301\U000e01ef\0")
-ANY_TEXT = st.text(OFTEN | st.characters(codec="utf-8"), max_size=30)
-TOKENIZERS = [ElmoTokenizer(splitting) for splitting in ("lm1b", "whitespace", "characters")]
-TOKENIZERS.append(ElmoTokenizer(split_special_tokens=False))
 
 
 @settings(max_examples=10, deadline=None)
@@ -120,9 +116,6 @@ def test_threads_split_while_others_truncate() -> None:
     with ThreadPoolExecutor(8) as threads:
         found = threads.map(lambda n: cut(2 + n % 4) if n % 4 else tokenizer.split_into_words(texts), range(64))
         assert list(found) == expected * 16
-
-
-BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, WORD_PADDING = 256, 257, 258, 259, 260
 
 
 def expected_ids(word: str, length: int = 50) -> list[int]:
@@ -160,15 +153,7 @@ def test_a_word_comes_back_from_its_characters(word: str) -> None:
     assert read(cut) == ["x" + "é" * 23 + "\N{REPLACEMENT CHARACTER}"]
 
 
-def test_sentence_boundaries_are_words_of_one_character(tokenizer: ElmoTokenizer) -> None:
-    begin, end = tokenizer("")["input_ids"]
-    assert begin == boundary_ids(BEGIN_SENTENCE) == [259, 257, 260] + [261] * 47
-    assert end == boundary_ids(END_SENTENCE) == [259, 258, 260] + [261] * 47
-    for one in (tokenizer, ElmoConfig()):
-        assert (one.pad_token_id, one.bos_token_id, one.eos_token_id) == (0, 257, 258)
-
-
-def test_a_word_that_looks_like_a_boundary_is_one_only_where_asked_for(tokenizer: ElmoTokenizer) -> None:
+def test_a_word_that_looks_like_a_boundary_is_one_only_where_asked_for(tokenizer) -> None:
     words = ["<S>", "</S>", "<UNK>", "<pad>", "a<S>b", "<s>"]
     assert tokenizer(" ".join(words))["input_ids"][1:-1] == [expected_ids(word) for word in words]
     for text, how in ("x <S> </S>", {}), (["x", "<S>", "</S>"], {"is_split_into_words": True}):

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,11 @@ import pytest
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, perplexity
 from hf_elmo.analysis.scoring import next_words, score, substitutes
 from hf_elmo_cli import main
-from tests.factories import save_checkpoint, write_lines
-from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
+from tests.factories import TEXTS, save_checkpoint, sentence_logits, small_language_model, small_tokenizer, write_lines
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+def tokenizer(tmp_path) -> ElmoTokenizer:
     return small_tokenizer(tmp_path)
 
 

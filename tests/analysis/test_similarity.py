@@ -10,9 +10,8 @@ import torch
 
 from hf_elmo import embed, layer_similarities, nearest_neighbors, word_plane
 from hf_elmo_cli import main
-
-from .. import factories
-from ..factories import word_level
+from tests import factories
+from tests.factories import word_level
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]

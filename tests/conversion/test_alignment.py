@@ -1,7 +1,5 @@
 """A matrix behind the mix: found from pairs of words, read from the files of others, applied wherever a mix is."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,15 +10,14 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoForSequenceClassification, embed
 from hf_elmo.conversion import export, find_alignment
 from hf_elmo_cli import main
-
-from ..allennlp_files import write_files
-from ..factories import SENTENCES, save_checkpoint, small_model
+from tests.factories import SENTENCES, save_checkpoint, small_model
+from tests.source_files import write_files
 
 WORDS = [format(n * 7919, "x") for n in range(1, 64)]
 SIZE = 14  # of the vectors of `write_files`
 
 
-def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
+def test_a_rotated_copy_is_aligned_by_50_words(tmp_path) -> None:
     rotation = ortho_group.rvs(22, random_state=0)
     models = [small_model(scalar_mix_alignment=rotated) for rotated in (False, True)]
     models[1].scalar_mix.alignment.copy_(torch.tensor(rotation))
@@ -39,7 +36,7 @@ def test_a_rotated_copy_is_aligned_by_50_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", [1, None])
 @pytest.mark.parametrize("kind", ["matrix.npy", "matrix.pth", "tensor.pth"])
-def test_a_matrix_is_kept_with_the_checkpoint(layer: int | None, kind: str, tmp_path: Path) -> None:
+def test_a_matrix_is_kept_with_the_checkpoint(layer: int | None, kind: str, tmp_path) -> None:
     """As AllenNLP's `elmo_token_embedder_multilang` applies it: W x for each vector x of the mix."""
     files, file = write_files(tmp_path / "source"), tmp_path / kind
     matrix = np.random.default_rng(1).standard_normal((SIZE, SIZE))

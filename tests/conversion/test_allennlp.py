@@ -12,19 +12,12 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, export, load
 from hf_elmo.conversion.allennlp import read_hdf5, read_weights
 from hf_elmo_cli import main
+from tests.factories import layers_of, small_model, write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import WORDS, make_arrays, make_options, write_files, write_words
 
-from ..allennlp_files import WORDS, make_arrays, make_options, write_files, write_words
-from ..factories import layers_of, small_model, write_lines
-from ..reference import NumpyELMo
-
-SENTENCES = [
-    ["The", "cat", "sat", "on", "the", "mat", "."],
-    ["Ünïcödé", "日本語", "", "x" * 60, "a\x00b"],
-    ["A"],
-]
-
+SENTENCES = [["The", "cat", "sat", "on", "the", "mat", "."], ["Ünïcödé", "日本語", "", "x" * 60, "a\x00b"], ["A"]]
 CELL = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell"
-
 # bilm-tf's defaults: one layer, no clips, no skip connections, no highway layers.
 DEFAULTS = {"lstm": {"projection_dim": 7, "dim": 11}, "char_cnn": make_options()["char_cnn"] | {"n_highway": None}}
 ARCHITECTURES = {
@@ -40,10 +33,26 @@ ARCHITECTURES = {
     "tight clips": make_options({"cell_clip": 0.5, "proj_clip": 0.25}),
     "short words": make_options(char_cnn={"max_characters_per_token": 9}),
 }
+# What an error says, and the options and the changed arrays, or the vocabulary, that cause it.
+UNFIT = {
+    "CNN/b_cnn_2": (make_options(), {"CNN/b_cnn_2": None}),
+    f"{CELL}/B": (make_options(), {f"{CELL}/B": np.zeros(43)}),
+    r"highways\.1\.carry\.weight": (make_options(), {"CNN_high_1/W_carry": np.full((17, 17), np.nan)}),
+    "Cell1": (make_options({"n_layers": 1}), {}),
+    r"options\.json lacks the option": ({"lr": 0.1}, {}),
+}
+UNFIT_VOCABULARIES = {
+    r"'embedding' has the shape \(8, \d\), not \(7, \d\)": WORDS[:-1],
+    "the vocabulary lacks </S>": ["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."],
+    "does not hold the model's vectors": WORDS[::-1],
+    "the vocabulary lacks <S>: give the file": None,
+}
+# Words that the lists have and lack; `<S>` in a text is no boundary.
+TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"], ["the"]]
 
 
 @pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
-def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options: dict) -> None:
+def test_the_layers_are_those_of_a_second_implementation(tmp_path, options: dict) -> None:
     """Also of what is written back: always with projections, the identity where there is none, as AllenNLP wants it."""
     arrays = make_arrays(options, single_cell=options is DEFAULTS)
     paths, back = write_files(tmp_path / "source", options, arrays), tmp_path / "back"
@@ -64,7 +73,7 @@ def test_the_layers_are_those_of_a_second_implementation(tmp_path: Path, options
     assert config.to_dict() | without_effect == read_weights(*paths)[0].to_dict() | without_effect
 
 
-def test_a_forget_gates_bias_comes_back_bit_by_bit(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_forget_gates_bias_comes_back_bit_by_bit(source, tmp_path) -> None:
     """Its 1 is subtracted in the file: a value near 0, or as small as 1e-30, would lose its digits."""
     model = load(*source)
     values = torch.logspace(-38, 7, model.bilm.layers[0].lstm.bias.numel())
@@ -74,36 +83,27 @@ def test_a_forget_gates_bias_comes_back_bit_by_bit(source: tuple[Path, Path], tm
     assert torch.equal(back.bilm.layers[0].lstm.bias, values)
 
 
-def test_what_the_format_cannot_store(tmp_path: Path) -> None:
+def test_what_the_format_cannot_store(tmp_path) -> None:
     for changes in ({"settled_start": True}, {"char_vocab_size": 300}):
         with pytest.raises(ValueError, match=next(iter(changes))):
             export(small_model(**changes), tmp_path / "out")
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(
-    ("options", "changes", "error"),
-    [
-        (make_options(), {"CNN/b_cnn_2": None}, "CNN/b_cnn_2"),
-        (make_options(), {f"{CELL}/B": np.zeros(43)}, f"{CELL}/B"),
-        (make_options(), {"CNN_high_1/W_carry": np.full((17, 17), np.nan)}, r"highways\.1\.carry\.weight"),
-        (make_options({"n_layers": 1}), {}, "Cell1"),
-        ({"lr": 0.1}, {}, r"options\.json lacks the option"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_files_that_do_not_fit(options: dict, changes: dict, error: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", UNFIT)
+def test_files_that_do_not_fit(error: str, tmp_path) -> None:
+    options, changes = UNFIT[error]
     arrays = {name: array for name, array in (make_arrays(make_options()) | changes).items() if array is not None}
     with pytest.raises(ValueError, match=error):
         load(*write_files(tmp_path, options, arrays))
 
 
-def test_characters_are_those_of_the_tensor(tmp_path: Path) -> None:
+def test_characters_are_those_of_the_tensor(tmp_path) -> None:
     options = make_options(char_cnn={"n_characters": 261})
     assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
 
 
-def test_options_that_change_nothing(source: tuple[Path, Path]) -> None:
+def test_options_that_change_nothing(source) -> None:
     """What bilm-tf's training, its forks and a port to PyTorch add: what every ELMo does anyway, and the training."""
     expected = read_weights(*source)[0].to_dict()
     training = "clip_grad_norm lr_decay_steps save_every_steps dropout all_clip_norm_val n_epochs batch_size "
@@ -115,7 +115,7 @@ def test_options_that_change_nothing(source: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("changed", ["weight", "bias"])
-def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, tmp_path: Path) -> None:
+def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, tmp_path) -> None:
     options, weight, bias = make_options({"projection_dim": 17}), np.eye(17, dtype=np.float32), np.zeros(17)
     arrays = make_arrays(options) | {"CNN_proj/W_proj": weight, "CNN_proj/b_proj": bias}
     (weight if changed == "weight" else bias)[3] += 1e-6
@@ -129,12 +129,8 @@ def layers_of_checkpoint(folder: Path) -> list[np.ndarray]:
     return layers_of(ElmoModel.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder), TEXTS)
 
 
-# Words that the lists have and lack; `<S>` in a text is no boundary.
-TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"], ["the"]]
-
-
 @pytest.mark.parametrize("lstm", [{}, {"n_layers": 1, "dim": 7}], ids=["projection", "one layer, no projection"])
-def test_a_word_level_model_and_back(lstm: dict, tmp_path: Path) -> None:
+def test_a_word_level_model_and_back(lstm: dict, tmp_path) -> None:
     """In the checkpoint the rows of unknown words and of boundaries are the first; the files keep their order."""
     paths = write_words(tmp_path / "source", lstm=lstm)
     out = convert(paths[0].parent, tmp_path / "out")
@@ -161,7 +157,7 @@ def write_table(source: tuple[Path, Path], words: list[str]) -> Path:
     return source[0].with_name("vocab_embedding.hdf5")
 
 
-def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source, tmp_path) -> None:
     table, characters = write_table(source, WORDS), load(*source)
     assert main(["convert", str(source[0].parent), str(tmp_path / "out"), "--words", str(table)]) == 0
     model = ElmoModel.from_pretrained(tmp_path / "out")
@@ -174,16 +170,8 @@ def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source: tuple[Pa
     assert ElmoModel.from_pretrained(tmp_path / "small").char_encoder.word_embedding.weight[1].eq(0).all()
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (WORDS[:-1], r"'embedding' has the shape \(8, \d\), not \(7, \d\)"),
-        (["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."], "the vocabulary lacks </S>"),
-        (WORDS[::-1], "does not hold the model's vectors"),
-        (None, "the vocabulary lacks <S>: give the file"),
-    ],
-)
-def test_a_vocabulary_that_does_not_fit(words: list | None, error: str, source: tuple, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "words"), UNFIT_VOCABULARIES.items())
+def test_a_vocabulary_that_does_not_fit(error: str, words: list | None, source, tmp_path) -> None:
     table, (options, _) = write_table(source, WORDS), write_words(tmp_path / "words")
     for vocabulary in (table.with_name("vocab_small.txt"), options.with_name("vocab.txt")):
         vocabulary.unlink() if words is None else write_lines(vocabulary, words)

@@ -15,11 +15,10 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.allennlp_archive import read_archive
 from hf_elmo_cli import main
-
-from .. import parity
-from ..allennlp_files import make_options
-from ..factories import SENTENCES, write_lines
-from ..reference import NumpyELMo
+from tests import parity
+from tests.factories import SENTENCES, write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import make_options
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
 PUBLISHED = "https://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_options.json"
@@ -34,6 +33,12 @@ NAMES = {
     "weight_hh": "state_linearity.weight",
     "weight_hr": "state_projection.weight",
 }
+NORMALIZED, PLAIN = {"scalar_mix_layer_norm": True}, {"scalar_mix_layer_norm": False}
+ITS_CLASS = {"type": "allennlp.modules.token_embedders.ElmoTokenEmbedder", "do_layer_norm": 1}
+MODULE = {"model": {"type": "a", "encoders": [{"num_output_representations": 1, "do_layer_norm": True}]}}
+# Options of the published models, but sizes of the tensors.
+OF_PUBLISHED = {"cell_clip": 3.0, "proj_clip": 3.0, "char_activation": "relu", "cell_size": 11, "projection_size": 7}
+OF_PUBLISHED |= {"char_filters": [[1, 4], [2, 5], [3, 8]]}
 
 
 def state_of(model: ElmoModel, mixes: Sequence = (MIX,), prefix: str = PREFIX) -> dict[str, torch.Tensor]:
@@ -81,7 +86,7 @@ def write_task(folder: Path, settings: dict, state: dict, options: dict | None =
     return folder
 
 
-def test_the_bilm_and_each_mix(source: tuple[Path, Path], model: ElmoModel, tmp_path: Path) -> None:
+def test_the_bilm_and_each_mix(source, model, tmp_path) -> None:
     mixes = [([0.5, -1.25, 2.0], 1.5), ([1.0, 0.0, -3.0], 0.25)]
     others = {"encoder.weight": torch.ones(3, 4), "text_field_embedder.token_embedder_tokens.weight": torch.ones(2)}
     folder = write_task(tmp_path / "task", task(), state_of(model, mixes) | others)
@@ -103,14 +108,6 @@ def test_the_bilm_and_each_mix(source: tuple[Path, Path], model: ElmoModel, tmp_
     assert record["scalar_mixes"] == [f"{PREFIX}scalar_mix_0", f"{PREFIX}scalar_mix_1"]
 
 
-NORMALIZED, PLAIN = {"scalar_mix_layer_norm": True}, {"scalar_mix_layer_norm": False}
-ITS_CLASS = {"type": "allennlp.modules.token_embedders.ElmoTokenEmbedder", "do_layer_norm": 1}
-MODULE = {"model": {"type": "a", "encoders": [{"num_output_representations": 1, "do_layer_norm": True}]}}
-# Options of the published models, but sizes of the tensors.
-OF_PUBLISHED = {"cell_clip": 3.0, "proj_clip": 3.0, "char_activation": "relu", "cell_size": 11, "projection_size": 7}
-OF_PUBLISHED |= {"char_filters": [[1, 4], [2, 5], [3, 8]]}
-
-
 @pytest.mark.parametrize(
     ("settings", "options", "expected"),
     [
@@ -124,12 +121,12 @@ OF_PUBLISHED |= {"char_filters": [[1, 4], [2, 5], [3, 8]]}
         (task_of("elmo_token_embedder"), None, OF_PUBLISHED),
     ],
 )
-def test_the_configuration(settings: dict, options: dict | None, expected: dict, model: ElmoModel, tmp_path) -> None:
+def test_the_configuration(settings: dict, options: dict | None, expected: dict, model, tmp_path) -> None:
     config = read_archive(write_task(tmp_path / "task", settings, state_of(model), options)).config
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-def test_options_that_nobody_knows_are_asked_for(source: tuple[Path, Path], model: ElmoModel, tmp_path: Path) -> None:
+def test_options_that_nobody_knows_are_asked_for(source, model, tmp_path) -> None:
     folder = write_task(tmp_path / "task", task(), state_of(model), None)
     with pytest.raises(FileNotFoundError, match="elmo_options"):
         convert(folder, tmp_path / "out")
@@ -137,7 +134,7 @@ def test_options_that_nobody_knows_are_asked_for(source: tuple[Path, Path], mode
     assert ElmoModel.from_pretrained(out).config.proj_clip == OPTIONS["lstm"]["proj_clip"]
 
 
-def test_two_elmos(model: ElmoModel, tmp_path: Path) -> None:
+def test_two_elmos(model, tmp_path) -> None:
     first, second = state_of(model, [([1.0] * 3, 1.0)], "a."), state_of(model, [([2.0, 0.0, 0.0], 3.0)], "b.")
     same = read_archive(write_task(tmp_path / "same", task(), first | second))
     assert [same.arrays[f"{mix}.gamma"].tolist() for mix in ("scalar_mix", "further_mixes.0")] == [[1.0], [3.0]]
@@ -153,7 +150,7 @@ def test_two_elmos(model: ElmoModel, tmp_path: Path) -> None:
     assert chosen.scalar_mix.gamma.tolist() == [3.0]
 
 
-def test_one_of_several_languages_with_its_matrix(model: ElmoModel, tmp_path: Path) -> None:
+def test_one_of_several_languages_with_its_matrix(model, tmp_path) -> None:
     """`elmo_token_embedder_multilang`: an ELMo and a matrix for each language."""
     prefix, state = PREFIX.removesuffix("_elmo."), {}
     for number, language in enumerate(("en", "es")):
@@ -173,7 +170,7 @@ def test_one_of_several_languages_with_its_matrix(model: ElmoModel, tmp_path: Pa
         torch.testing.assert_close(found, aligned(**inputs).last_hidden_state.roll(1, 2))
 
 
-def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model: ElmoModel, tmp_path: Path) -> None:
+def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model, tmp_path) -> None:
     name = PREFIX.removesuffix("_elmo.") + "_projection"
     state = state_of(model) | {f"{name}.weight": torch.ones(5, 14), f"{name}.bias": torch.ones(5)}
     out = convert(write_task(tmp_path / "task", task(projection_dim=5), state), tmp_path / "out")
@@ -181,7 +178,7 @@ def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model: ElmoModel
     assert record["left_behind"] == {f"{name}.weight": [5, 14], f"{name}.bias": [5]}
 
 
-def test_what_does_not_fit(model: ElmoModel, tmp_path: Path) -> None:
+def test_what_does_not_fit(model, tmp_path) -> None:
     state, unlike = state_of(model), {"model": {"one": task(do_layer_norm=True), "two": task()}}
     cases = {
         r"weights.th has no ELMo": (task(), {}),
@@ -194,7 +191,7 @@ def test_what_does_not_fit(model: ElmoModel, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_an_archive_with_the_tensors_of_allennlp_itself(source: tuple, allennlp_python: str, tmp_path: Path) -> None:
+def test_an_archive_with_the_tensors_of_allennlp_itself(source, allennlp_python, tmp_path) -> None:
     """The state dict of AllenNLP's own token embedder, and the vectors that it gives."""
     sentence = SENTENCES[0].split()
     (expected,) = parity.run_peer(allennlp_python, "allennlp_embedder", source[0].parent, [sentence])

@@ -19,43 +19,33 @@ from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo_cli import main
-
-from ..allennlp_files import make_options, write_files
-from ..factories import contents, write_lines
-from ..kills import run_with_kills
-from ..manylangs_files import make_settings, write_model
+from tests.factories import contents, write_lines
+from tests.kills import run_with_kills
+from tests.source_files import make_options, write_files, write_published
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
+COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> tuple[Path, Path]:
+def source(tmp_path) -> tuple[Path, Path]:
     return write_files(tmp_path / "source", make_options(char_cnn={"max_characters_per_token": 40}))
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path) -> Path:
     return tmp_path / "results" / "elmo-test"
 
 
-def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
-    assert convert(*source, out) == out
-    assert [path.name for path in out.parent.iterdir()] == [out.name]
-    model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
-    assert (type(model), type(tokenizer)) == (ElmoModel, ElmoTokenizer)
-    words = tokenizer(["One sentence .", "Another"], padding=True, return_tensors="pt")
-    assert words["input_ids"].shape == (2, 5, 40)
-    with torch.no_grad():
-        assert torch.equal(model(**words).last_hidden_state, load(*source)(**words).last_hidden_state)
-
-
-def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
+def test_there_and_back_by_the_commands_without_the_head(source, out, tmp_path) -> None:
     options = ["--dtype", "bfloat16", "--word-splitting", "whitespace"]
     assert main(["convert", *map(str, source), str(out), *options]) == 0
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
     expected = {key: tensor.bfloat16() for key, tensor in load(*source).state_dict().items()}
     torch.testing.assert_close(load_file(out / "model.safetensors"), expected, rtol=0, atol=0)
     assert AutoModel.from_pretrained(out, dtype="auto").dtype == torch.bfloat16
-    assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert (tokenizer.word_splitting, tokenizer.max_word_length) == ("whitespace", 40)
     head = ElmoForSequenceClassification.from_pretrained(out, num_labels=3)
     torch.nn.init.normal_(head.elmo.scalar_mix.scalars)
     head.save_pretrained(tmp_path / "head")
@@ -67,11 +57,11 @@ def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Pat
 
 
 @pytest.mark.slow
-def test_a_killed_conversion_leaves_all_or_nothing(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_killed_conversion_leaves_all_or_nothing(source, tmp_path) -> None:
     run_with_kills(["convert", *map(str, source), "OUT"], tmp_path)
 
 
-def test_nothing_is_overwritten_or_written_in_part(source: tuple[Path, Path], out: Path) -> None:
+def test_nothing_is_overwritten_or_written_in_part(source, out) -> None:
     with h5py.File(source[1], "r+") as file:
         file["CNN/b_cnn_1"][2] = 1e5
     with pytest.raises(ValueError, match=r"convolutions\.1\.bias"):  # too large
@@ -84,7 +74,7 @@ def test_nothing_is_overwritten_or_written_in_part(source: tuple[Path, Path], ou
     assert [*out.parent.rglob("*")] == [out]
 
 
-def test_a_folder_of_two_models_or_of_two_weights(tmp_path: Path, out: Path) -> None:
+def test_a_folder_of_two_models_or_of_two_weights(tmp_path, out) -> None:
     two = {"2 models": ["x/a.hdf5", "y/a.hdf5"], r"2 files \*\.hdf5": ["options.json", "a.hdf5", "b.hdf5"]}
     for error, names in two.items():
         for name in names:
@@ -94,7 +84,7 @@ def test_a_folder_of_two_models_or_of_two_weights(tmp_path: Path, out: Path) -> 
     assert not out.exists()
 
 
-def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_published_name(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["convert", "--list"])
     lines = capsys.readouterr().out.splitlines()
@@ -106,7 +96,7 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("weights", "splitting"), [("elmo_2x_weights.hdf5", "lm1b"), ("model.hdf5", "whitespace")])
-def test_a_folder_and_its_archives(tmp_path: Path, capsys, weights: str, splitting: str) -> None:
+def test_a_folder_and_its_archives(tmp_path, capsys, weights: str, splitting: str) -> None:
     """As simple_elmo and NLPL share models, with a checkpoint of TensorFlow, and with what macOS adds."""
     folder = tmp_path / "packed" / "model"
     options, arrays = write_files(folder)
@@ -131,30 +121,17 @@ def test_a_folder_and_its_archives(tmp_path: Path, capsys, weights: str, splitti
         assert json.loads((out / "conversion.json").read_text())["sources"] == digests
 
 
-COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}
-
-
 @pytest.mark.parametrize("name", COPIES)
-def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path: Path) -> None:
+def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path) -> None:
     """Downloaded files are found in the cache, under the names that they have on their host."""
-    cache = tmp_path / "cache" / name
-    if name == "manylangs-ko":
-        cache.mkdir(parents=True)
-        folder = write_model(tmp_path / "source", make_settings(), [["나는", "간다"]])
-        copies = [[shutil.copy(shutil.make_archive(str(tmp_path / "161"), "zip", folder), cache)]]
-    else:
-        renamed = [cache / path.rpartition("/")[2] for path in PUBLISHED[name].files]
-        copies = [[file.rename(new) for file, new in zip(write_files(cache), renamed, strict=True)], [cache]]
+    files = write_published(tmp_path / "cache", name, [["나는", "간다"]])
     downloaded = convert(name, tmp_path / "downloaded" / "elmo", cache_dir=tmp_path / "cache")
     language = ModelCard.load(downloaded / "README.md").data.language
     assert (ElmoTokenizer.from_pretrained(downloaded).word_splitting, language) == COPIES[name]
-    for number, paths in enumerate(copies):
+    for number, paths in enumerate([files, [tmp_path / "cache" / name]][: len(files)]):
         out = tmp_path / str(number) / "elmo"
         assert main(["convert", "--model", name, *map(str, paths), str(out)]) == 0
         assert contents(out) == contents(downloaded)
-
-
-PAGE = b"\n<!DOCTYPE html><title>Log in to this network</title>"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -178,7 +155,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer]:
+def host(tmp_path, monkeypatch) -> Iterator[http.server.HTTPServer]:
     """A host with the files of a small model; the model's first address has none."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -193,7 +170,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[http.serve
         host.shutdown()
 
 
-def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, tmp_path: Path) -> None:
+def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, tmp_path) -> None:
     cache = tmp_path / "cache" / "pubmed"
     cache.mkdir(parents=True)
     for name, size in zip(PUBLISHED["pubmed"].files, (None, 2000), strict=True):  # what interrupted downloads leave
@@ -207,10 +184,11 @@ def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, t
         convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "empty")
 
 
-def test_a_page_in_place_of_a_file_is_not_kept(host, tmp_path: Path) -> None:
+def test_a_page_in_place_of_a_file_is_not_kept(host, tmp_path) -> None:
     """A network that asks for a login serves it with status 200."""
     cache = tmp_path / "cache" / "pubmed"
-    files, host.page, host.files = host.files, PAGE, {}
+    files, host.page = host.files, b"\n<!DOCTYPE html><title>Log in to this network</title>"
+    host.files = {}
     with pytest.raises(ConnectionError, match=r"(?s)_options.json could not .*Log in to"):
         convert("pubmed", tmp_path / "out", cache_dir=cache.parent)
     host.files = files

@@ -12,9 +12,8 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.conversion import convert
 from hf_elmo.conversion.manylangs import SAMPLE, read_lexicon, read_settings
-
-from ..factories import layers_of
-from ..manylangs_files import make_settings, write_model
+from tests.factories import layers_of
+from tests.source_files import make_settings, write_model
 
 SENTENCES = [
     ["나는", "어제", "서울", "에서", "친구", "를", "만났다", "."],
@@ -26,11 +25,11 @@ SENTENCES = [
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path) -> Path:
     return write_model(tmp_path / "source", make_settings(), SENTENCES)
 
 
-def test_the_architecture_is_found_by_its_name(source: Path) -> None:
+def test_the_architecture_is_found_by_its_name(source) -> None:
     absolute = {"config_path": "/Users/somebody/word_elmo/cnn_50_100_512_4096_sample.json"}
     (source / "config.json").write_text(json.dumps(absolute))
     assert read_settings(source) == (SAMPLE, None)
@@ -42,7 +41,7 @@ def test_the_architecture_is_found_by_its_name(source: Path) -> None:
         read_settings(source)
 
 
-def test_the_tokenizer_spells_and_reads_back(source: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_spells_and_reads_back(source, tmp_path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(convert(source, tmp_path / "checkpoint"))
     rows = np.array(tokenizer.convert_tokens_to_ids(["나는", "<S>", "✂는", "</S>", "<pad>"]))
     assert rows.shape == (5, 51)
@@ -62,7 +61,7 @@ def test_the_tokenizer_spells_and_reads_back(source: Path, tmp_path: Path) -> No
     assert again.decode(text[0], skip_special_tokens=True) == "나는 서울 친구"
 
 
-def test_a_corpus_is_embedded_as_sentences_are(source: Path, tmp_path: Path) -> None:
+def test_a_corpus_is_embedded_as_sentences_are(source, tmp_path) -> None:
     checkpoint = convert(source, tmp_path / "checkpoint")
     loaded = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
     for array, expected in zip(embed(checkpoint, SENTENCES, layers="all"), layers_of(*loaded, SENTENCES), strict=True):
@@ -71,7 +70,7 @@ def test_a_corpus_is_embedded_as_sentences_are(source: Path, tmp_path: Path) -> 
         embed(checkpoint, SENTENCES, tokenizer=ElmoTokenizer())
 
 
-def test_a_pickle_that_runs_code_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_pickle_that_runs_code_is_refused(source, tmp_path) -> None:
     class Harmful:
         def __reduce__(self) -> tuple:
             return (Path.touch, (tmp_path / "ran",))
@@ -83,12 +82,12 @@ def test_a_pickle_that_runs_code_is_refused(source: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_a_dictionary_has_a_number_for_each_entry_and_a_blank_that_was_stripped(tmp_path: Path) -> None:
+def test_a_dictionary_has_a_number_for_each_entry_and_a_blank_that_was_stripped(tmp_path) -> None:
     (tmp_path / "char.dic").write_text("a\t1\n\u3000\t0\n", encoding="utf-8")
     assert list(read_lexicon(tmp_path / "char.dic").items()) == [("\u3000", 0), ("a", 1)]
 
 
-def test_boundaries_that_are_no_words_of_the_list_are_unknown_ones(source: Path, tmp_path: Path) -> None:
+def test_boundaries_that_are_no_words_of_the_list_are_unknown_ones(source, tmp_path) -> None:
     words = [word for word in read_lexicon(source / "word.dic") if word not in ("<bos>", "<eos>")]
     (source / "word.dic").write_text("".join(f"{word}\t{n}\n" for n, word in enumerate(words)), encoding="utf-8")
     token = torch.load(source / "token_embedder.pkl")

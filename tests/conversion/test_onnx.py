@@ -21,6 +21,15 @@ from hf_elmo_cli import main
 from tests.factories import save_checkpoint, small_model, write_lines
 from tests.heads import VECTORS, batch_of, make, without_labels
 
+CLASSIFIERS = {
+    "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
+    "bilstm": ("last", {"encoder_num_layers": 2}),
+    "biattentive": ("biattentive", {}),
+    "esim": ("esim", {}),
+    "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
+    "word vectors alone": ("pooled", {**VECTORS, "use_elmo": False}),
+}
+
 
 def batches(name: str, words: bool = False) -> list[dict[str, Tensor]]:
     """Four texts and one, padded on either side."""
@@ -81,19 +90,9 @@ def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vecto
     assert [output.name for output in session_of(file).get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
 
 
-CLASSIFIERS = {
-    "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
-    "bilstm": ("last", {"encoder_num_layers": 2}),
-    "biattentive": ("biattentive", {}),
-    "esim": ("esim", {}),
-    "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
-    "word vectors alone": ("pooled", {**VECTORS, "use_elmo": False}),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "changes"), CLASSIFIERS.values(), ids=CLASSIFIERS)
-def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: dict) -> None:
+def test_classifiers_by_the_command(tmp_path, capsys, name: str, changes: dict) -> None:
     model, file = make(name, **changes), tmp_path / "classifier.onnx"
     save_checkpoint(tmp_path / "model", model)
     assert main(["export", str(file), "--model", str(tmp_path / "model"), "--onnx"]) == 0
@@ -103,7 +102,7 @@ def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: 
 
 
 @pytest.mark.slow
-def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path: Path) -> None:
+def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path) -> None:
     tagger, (shipped, _) = small_model(ElmoForTokenClassification), hf_elmo.load_model()
     assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
     assert_same_numbers(shipped, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
@@ -123,11 +122,10 @@ def exported_by_transformers(model: PreTrainedModel, example: dict[str, Tensor])
         return DynamoExporter().export(model, example, config=DynamoConfig(dynamic=True))
 
 
-EXPORTERS = {"language models": exported_by_torch, "pooled": exported_by_transformers}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "export"), EXPORTERS.items())
+@pytest.mark.parametrize(
+    ("name", "export"), [("language models", exported_by_torch), ("pooled", exported_by_transformers)]
+)
 def test_other_exporters(name: str, export: Callable) -> None:
     model, inputs = make(name), batches(name)
     graph = export(exportable(model), inputs[0])
@@ -150,7 +148,7 @@ def test_a_file_that_is_there_stays_and_a_mix_that_depends_on_its_batch_is_refus
 
 
 @pytest.mark.slow
-def test_onnx_runtime_without_pytorch_and_hf_elmo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_without_pytorch_and_hf_elmo(tmp_path, monkeypatch) -> None:
     """The production recipe of docs/guides/onnx.md, as it is printed, in an environment that holds nothing else."""
     root = Path(__file__).parents[2]
     page = (root / "docs/guides/onnx.md").read_text(encoding="utf-8")

@@ -1,15 +1,13 @@
 """`.ci/published` on small models in place of the published ones. (test_convert.py has the downloads.)"""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from hf_elmo.conversion import convert
-from hf_elmo.conversion.published import PUBLISHED, download, page
-from tests.allennlp_files import write_files
-from tests.manylangs_files import make_settings, write_model
+from hf_elmo.conversion.published import download, page
+from tests.source_files import write_published
 
 pytest.importorskip("sklearn")
 pytest.importorskip("datasets")
@@ -17,31 +15,13 @@ pytest.importorskip("datasets")
 from benchmarks import published
 
 NAMES = ["small", "original", "manylangs-ja", "embeddia-sl", "nlpl-201"]
-SENTENCES = [["今", "潮水", "退"], ["川", "の", "橋", "を", "渡る", "。"]]
-
-
-def write_cache(folder: Path) -> None:
-    """Files and archives of small models, under the names of the published ones, as downloads leave them."""
-    for name in NAMES:
-        source, target = folder / "source" / name, folder / name / PUBLISHED[name].files[0].rpartition("/")[2]
-        if name == "manylangs-ja":
-            write_model(source, make_settings(), SENTENCES)
-        else:
-            options, weights = write_files(source)
-            weights = weights.rename(source / ("model.hdf5" if name.startswith("nlpl") else "weights.hdf5"))
-        target.parent.mkdir()
-        if len(PUBLISHED[name].files) == 2:
-            shutil.copy(options, target)
-            shutil.copy(weights, target.parent / PUBLISHED[name].files[1].rpartition("/")[2])
-        else:
-            kind = "gztar" if target.suffix == ".gz" else "zip"
-            shutil.make_archive(str(target).removesuffix(".zip").removesuffix(".tar.gz"), kind, source)
 
 
 @pytest.mark.slow
-def test_published_models_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_cache(tmp_path / "cache")
+def test_published_models_are_tried(tmp_path, monkeypatch) -> None:
     cache = tmp_path / "cache"
+    for name in NAMES:
+        write_published(cache, name, [["今", "潮水", "退"], ["川", "の", "橋", "を", "渡る", "。"]])
 
     def cached(name: str, _: Path) -> list[Path]:
         if name not in NAMES:

@@ -4,7 +4,6 @@ import json
 import pickle
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,10 +12,9 @@ import torch
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.tensorflow_checkpoints import find_checkpoint, read_bilm_tf
-
-from ..allennlp_files import make_arrays, make_options, write_files
-from ..factories import write_lines
-from ..reference import NumpyELMo
+from tests.factories import write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import make_arrays, make_options, write_files
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]
 # Of datasets in AllenNLP's format, and of variables of TensorFlow, of bilm-tf's training and of TF-Hub's module.
@@ -28,6 +26,8 @@ ARCHITECTURES = {
     "one layer, no projections": {"lstm": {"n_layers": 1, "projection_dim": 17, "dim": 17}},
     "words, the softmax shares their vectors": {"share_embedding_softmax": True},
 }
+SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
+HUB_OPTIONS = make_options(lstm={"cell_clip": 3, "proj_clip": 3})
 
 
 def training_options(name: str) -> dict:
@@ -79,7 +79,7 @@ def require_logits(checkpoint: Path, options: dict, folder: Path) -> ElmoForPreT
 
 
 @pytest.fixture(autouse=True)
-def stored_variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def stored_variables(request, monkeypatch) -> None:
     """Variables that a test pickled next to the checkpoint's files stand for what TensorFlow reads there."""
     if "tensorflow" not in request.fixturenames:
         read = lambda prefix: pickle.loads(prefix.with_name("variables.pkl").read_bytes())  # noqa: E731
@@ -105,7 +105,7 @@ def write_training(folder: Path, name: str = "projection", step: int = 70) -> Pa
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_logits_are_those_of_an_independent_computation(name: str, tmp_path: Path) -> None:
+def test_the_logits_are_those_of_an_independent_computation(name: str, tmp_path) -> None:
     folder = write_training(tmp_path / "training", name)
     given = [folder] if name == "projection" else [folder / "model.ckpt-70.index", folder / "vocab.txt"]
     out = convert(*given, tmp_path / "out")
@@ -116,7 +116,7 @@ def test_the_logits_are_those_of_an_independent_computation(name: str, tmp_path:
     assert [one["file"] for one in record["sources"]] == files
 
 
-def test_the_latest_checkpoint_of_a_folder(tmp_path: Path) -> None:
+def test_the_latest_checkpoint_of_a_folder(tmp_path) -> None:
     folder = write_training(tmp_path / "training")
     assert find_checkpoint(folder) == folder / "model.ckpt-70"
     (folder / "model.ckpt-7.index").touch()
@@ -128,10 +128,6 @@ def test_the_latest_checkpoint_of_a_folder(tmp_path: Path) -> None:
         read_bilm_tf(tmp_path)
 
 
-SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
-HUB_OPTIONS = make_options(lstm={"cell_clip": 3, "proj_clip": 3})
-
-
 def hub_variables(scope: str = "module/") -> dict[str, np.ndarray]:
     """The variables of a small module."""
     mix = {"weights": np.array(SCALARS, np.float32), "scaling": np.float32(SCALING)}
@@ -139,13 +135,13 @@ def hub_variables(scope: str = "module/") -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("scope", ["module/", ""])
-def test_the_tensors_of_a_module(scope: str, tmp_path: Path) -> None:
+def test_the_tensors_of_a_module(scope: str, tmp_path) -> None:
     module = write_lines(tmp_path / "module" / "saved_model.pb", []).parent
     write_checkpoint(module / "variables" / "variables", hub_variables(scope) | {"global_step": np.int64(7)})
     require_module(ElmoModel.from_pretrained(convert(module, tmp_path / "out")), tmp_path)
 
 
-def require_module(found: ElmoModel, tmp_path: Path) -> None:
+def require_module(found: ElmoModel, tmp_path) -> None:
     """A model has the tensors and the sizes of `hub_variables`."""
     expected = load(*write_files(tmp_path / "source", HUB_OPTIONS))
     assert found.config.cell_clip == found.config.proj_clip == 3
@@ -156,7 +152,7 @@ def require_module(found: ElmoModel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_checkpoint_of_tensorflow(tensorflow: ModuleType, tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_of_tensorflow(tensorflow, tmp_path, name: str) -> None:
     tf, options = tensorflow.compat.v1, training_options(name)
     folder = write_training(tmp_path / "training", name, step=7)
     with tensorflow.Graph().as_default(), tf.Session() as session:
@@ -168,7 +164,7 @@ def test_a_checkpoint_of_tensorflow(tensorflow: ModuleType, tmp_path: Path, name
         require_logits(convert(source, tmp_path / str(number)), options, tmp_path / "reference")
 
 
-def test_a_saved_model_that_tensorflow_writes(tensorflow: ModuleType, tmp_path: Path) -> None:
+def test_a_saved_model_that_tensorflow_writes(tensorflow, tmp_path) -> None:
     tf1 = tensorflow.compat.v1
     with tf1.Graph().as_default(), tf1.Session() as session:
         for name, array in hub_variables().items():

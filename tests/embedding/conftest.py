@@ -6,8 +6,7 @@ import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.embedding.engine import CorpusEncoder
-
-from ..factories import SENTENCES, save_checkpoint, small_config
+from tests.factories import SENTENCES, save_checkpoint, small_config
 
 ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 17 + "end"]
 
@@ -63,7 +62,7 @@ def tokenizer() -> ElmoTokenizer:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory, model: ElmoModel) -> str:
+def checkpoint(tmp_path_factory, model: ElmoModel) -> str:
     """A folder with the model, and a tokenizer that splits text at whitespace."""
     return str(save_checkpoint(tmp_path_factory.mktemp("embedding") / "checkpoint", model))
 

@@ -12,12 +12,17 @@ import pytest
 import torch
 
 from hf_elmo import Embedder, embed
-
-from .conftest import ROWS, close
+from tests.embedding.conftest import ROWS, close
 
 datasets = pytest.importorskip("datasets")
 pandas = pytest.importorskip("pandas")
 WORDS = [row.split() for row in ROWS]
+KINDS = {
+    "columns": dict,
+    "table": pyarrow.table,
+    "record batch": pyarrow.RecordBatch.from_pydict,
+    "frame": lambda columns: pandas.DataFrame(columns, index=range(7, 7 + len(columns["text"]))),
+}
 
 
 def nested(value):
@@ -25,14 +30,6 @@ def nested(value):
     value = value.to_pylist() if hasattr(value, "to_pylist") else value
     value = value.tolist() if hasattr(value, "tolist") else value
     return [nested(part) for part in value] if isinstance(value, list) else value
-
-
-KINDS = {
-    "columns": dict,
-    "table": pyarrow.table,
-    "record batch": pyarrow.RecordBatch.from_pydict,
-    "frame": lambda columns: pandas.DataFrame(columns, index=range(7, 7 + len(columns["text"]))),
-}
 
 
 @pytest.mark.parametrize("options", [{"batch_tokens": 5}, {"layers": "all", "pooling": "max"}])  # shards of 80 tokens

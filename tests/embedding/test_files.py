@@ -21,9 +21,8 @@ from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
 from hf_elmo.utils import jobs
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
-
-from ..factories import write_lines
-from .conftest import ROWS, close, initial_model, read
+from tests.embedding.conftest import ROWS, close, initial_model, read
+from tests.factories import write_lines
 
 METADATA = {
     ".safetensors": lambda path: safe_open(path, "numpy").metadata()["hf_elmo"],

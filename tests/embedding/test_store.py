@@ -11,10 +11,14 @@ from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed, kernels
 from hf_elmo.utils import jobs
+from tests.embedding.conftest import ROWS, close, initial_model, read
+from tests.factories import whitespace_tokenizer, write_lines
+from tests.kills import run_with_kills
 
-from ..factories import whitespace_tokenizer, write_lines
-from ..kills import run_with_kills
-from .conftest import ROWS, close, initial_model, read
+OUT_OF_MEMORY = {
+    "CUDA out of memory. Tried to allocate 2.00 GiB.": 18,
+    "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9.": 3,
+}
 
 
 @pytest.mark.parametrize(("ending", "stops"), [(".safetensors", [0]), (".parquet", [1]), (".npz", [2, 0, 1])])
@@ -122,12 +126,6 @@ def test_a_second_run_of_the_same_output_is_refused(tmp_path, model, monkeypatch
     (tmp_path / "out.npz.parts").mkdir()
     with WeakFileLock(tmp_path / "out.npz.parts" / jobs.LOCK), pytest.raises(TimeoutError):
         embed(model, ["another"], tmp_path / "out.npz")
-
-
-OUT_OF_MEMORY = {
-    "CUDA out of memory. Tried to allocate 2.00 GiB.": 18,
-    "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9.": 3,
-}
 
 
 @pytest.mark.parametrize(("error", "words"), OUT_OF_MEMORY.items(), ids=["cuda", "cpu"])

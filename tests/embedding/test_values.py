@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, embed, kernels
-
-from ..factories import small_config, small_model, word_level
-from .conftest import ROWS, close, expected, initial_model
+from tests.embedding.conftest import ROWS, close, expected, initial_model
+from tests.factories import small_config, small_model, word_level
 
 WAYS = [("mix", "none"), ("all", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")]
 WHOLE = [("mix", "none", None), ("all", "mean", None), ("mix", "none", 60)]  # one batch, and several

@@ -38,12 +38,12 @@ def page() -> ModuleType:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return small_checkpoint(tmp_path / "model")
 
 
 @pytest.fixture
-def language_model(tmp_path: Path) -> Path:
+def language_model(tmp_path) -> Path:
     file = write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "the", "bank", "<b>river</b>", "of"])
     model, tokenizer = small_model(ElmoForPreTraining, vocab_size=7), whitespace_tokenizer(vocab_file=str(file))
     return save_checkpoint(tmp_path / "lm", model, tokenizer)
@@ -54,7 +54,7 @@ def cells(table: str) -> list[list[str]]:
     return [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows]
 
 
-def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> None:
+def test_neighbors_are_those_of_the_function(folder, tmp_path) -> None:
     explorer, corpus = Explorer(folder), "The bank failed .\n\nA bank of sand & <i>\nnothing"
     found = explorer.neighbors("the old bank", "bank", corpus, 2)
     expected = nearest_neighbors(explorer.model, "the old bank", "bank", corpus.splitlines(), top=2)
@@ -71,7 +71,7 @@ def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> No
         assert row[1:] == ["On the", "Bank", "of it", "line 2"]
 
 
-def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
+def test_substitutes_are_those_of_the_function(language_model) -> None:
     explorer = Explorer(language_model)
     found = explorer.substitutes("the old bank", "old", 3)
     (expected,) = substitutes(explorer.model, "the old bank", "old", top=3)
@@ -80,7 +80,7 @@ def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_similarities_and_plane_are_pictures(folder: Path) -> None:
+def test_similarities_and_plane_are_pictures(folder) -> None:
     pytest.importorskip("matplotlib")
     explorer = Explorer(folder)
     found = explorer.similarities("the bank", "bank", "a bank", "bank")
@@ -112,7 +112,7 @@ def labels(blocks: object) -> list[str]:
     return [part["props"].get("label") for part in blocks.config["components"] if part["props"].get("visible", True)]
 
 
-def test_what_is_on_the_page(page: ModuleType, folder: Path, language_model: Path, tmp_path: Path) -> None:
+def test_what_is_on_the_page(page, folder, language_model, tmp_path) -> None:
     (tmp_path / "corpus.txt").write_text("a b\n")
     with_softmax = page.make_page(Explorer(language_model))
     without = page.make_page(Explorer(folder, tmp_path / "corpus.txt"))
@@ -129,7 +129,7 @@ def test_what_is_on_the_page(page: ModuleType, folder: Path, language_model: Pat
     assert "sentence: 2,001 characters" in neighbors("a" * 2001, "a", "a b", 5)
 
 
-def test_the_examples_fit_the_model_that_ships(page: ModuleType) -> None:
+def test_the_examples_fit_the_model_that_ships(page) -> None:
     explorer = Explorer()
     assert not any("http" in sheet for sheet in page.launch_settings()["theme"]._stylesheets)  # nothing from elsewhere
     assert explorer.substitutes("He sat on the bank of the river .", "bank").count("<tr>") == 30
@@ -140,7 +140,7 @@ def test_the_examples_fit_the_model_that_ships(page: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_served_until_ctrl_c(page: ModuleType, tmp_path: Path) -> None:
+def test_it_is_served_until_ctrl_c(page, tmp_path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(tmp_path), "no_proxy": "127.0.0.1"}
     with (tmp_path / "errors").open("w") as errors:  # a pipe that nobody reads is full after 64 KiB
         arguments = {"stdout": subprocess.PIPE, "stderr": errors, "text": True, "env": environment}
@@ -153,7 +153,7 @@ def test_it_is_served_until_ctrl_c(page: ModuleType, tmp_path: Path) -> None:
     assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
-def test_the_space_is_the_page_of_the_model_that_its_variable_names(page: ModuleType, folder: Path, monkeypatch):
+def test_the_space_is_the_page_of_the_model_that_its_variable_names(page, folder, monkeypatch):
     space = Path(__file__).parent.parent.parent / "examples" / "space"
     monkeypatch.setenv("ELMO_MODEL", str(folder))
     assert "Substitutes" not in labels(runpy.run_path(str(space / "app.py"))["page"])

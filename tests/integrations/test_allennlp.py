@@ -13,12 +13,11 @@ from torch import nn
 from hf_elmo import ElmoTokenizer
 from hf_elmo.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
 from hf_elmo.conversion import load
-
-from .. import parity
-from ..allennlp_files import make_arrays, make_options, write_files
-from ..conversion.test_allennlp_archive import state_of
-from ..factories import write_lines
-from ..reference import NumpyELMo
+from tests import parity
+from tests.conversion.test_allennlp_archive import state_of
+from tests.factories import write_lines
+from tests.reference import NumpyELMo
+from tests.source_files import make_arrays, make_options, write_files
 
 FIRST = [["A", "small", "test", "."], ["Another", "one"], ["日本語"]]
 SECOND = [["Two", "words"], ["And", "three", "more"]]
@@ -53,7 +52,7 @@ def test_ids_are_those_of_the_tokenizer() -> None:
     assert batch_to_ids([]).shape == (0, 0, 50)
 
 
-def test_the_vectors_of_allennlp_itself_from_batch_to_batch(tmp_path: Path) -> None:
+def test_the_vectors_of_allennlp_itself_from_batch_to_batch(tmp_path) -> None:
     folder = parity.write_source("allennlp-carried", "published", tmp_path / "source")
     bilm, layers = ElmoEmbedder(folder / "options.json", folder / "weights.hdf5").elmo_bilm, []
     for start in range(0, len(parity.SENTENCES), parity.BATCH):
@@ -64,7 +63,7 @@ def test_the_vectors_of_allennlp_itself_from_batch_to_batch(tmp_path: Path) -> N
     np.testing.assert_allclose(torch.cat(layers, dim=1), stored, rtol=0, atol=TOLERANCE)
 
 
-def test_the_embedder_carries_its_state_through_batches_of_other_sizes(source: tuple[Path, Path]) -> None:
+def test_the_embedder_carries_its_state_through_batches_of_other_sizes(source) -> None:
     embedder, batches = ElmoEmbedder(*source), [FIRST, SECOND, THIRD, FIRST]
     for batch, expected in zip(batches, carried(source, batches), strict=True):
         for found, layers in zip(embedder.embed_batch(batch), expected, strict=True):
@@ -79,7 +78,7 @@ def test_the_embedder_carries_its_state_through_batches_of_other_sizes(source: t
             np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-def test_files(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_files(source, tmp_path) -> None:
     """In each format, and keyed by sentences, where a slash makes a group, as in AllenNLP."""
     lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]
     text, out = write_lines(tmp_path / "text.txt", lines), str(tmp_path / "out.hdf5")
@@ -103,7 +102,7 @@ def test_files(source: tuple[Path, Path], tmp_path: Path) -> None:
             ElmoEmbedder(*source).embed_file(text.open(), out, use_sentence_keys=True)
 
 
-def test_addresses_of_published_models(source: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_of_published_models(source, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr("hf_elmo.allennlp.download", lambda name: asked.append(name) or source)
     ElmoEmbedder()
@@ -114,7 +113,7 @@ def test_addresses_of_published_models(source: tuple[Path, Path], monkeypatch: p
         Elmo(f"{base}_options.json", "https://example.org/weights.hdf5", 1)
 
 
-def test_the_module_mixes_as_its_options_say(source: tuple[Path, Path]) -> None:
+def test_the_module_mixes_as_its_options_say(source) -> None:
     elmo = Elmo(*map(str, source), num_output_representations=2, dropout=0.0)
     output = elmo(batch_to_ids(FIRST))
     assert elmo.get_output_dim() == 14
@@ -147,7 +146,7 @@ def test_the_scalar_mix_alone() -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"do_layer_norm": True}, {"vocab_to_cache": np.array(["", "a"])}], ids=str)
-def test_sentences_that_are_all_without_words(source: tuple[Path, Path], how: dict) -> None:
+def test_sentences_that_are_all_without_words(source, how: dict) -> None:
     for shape in ((2, 0), (0, 0), (2, 3, 0)):
         ids, elmo = torch.zeros(*shape, 50, dtype=torch.int64), Elmo(*source, 2, **how)
         output = elmo(ids, ids[..., 0]) if "vocab_to_cache" in how else elmo(ids)
@@ -164,7 +163,7 @@ def test_sentences_that_are_all_without_words(source: tuple[Path, Path], how: di
         assert np.abs(row - NumpyELMo(*source).layers([])[0].mean(0)).max() <= TOLERANCE
 
 
-def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(source: tuple[Path, Path]) -> None:
+def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(source) -> None:
     """With the place of `@@UNKNOWN@@` a word has the vector of that word; with a place beyond the list, its own."""
     cached = ["@@PADDING@@", "@@UNKNOWN@@", *sorted({word for row in FIRST for word in row})]
     ids, stop, plain = batch_to_ids(FIRST), cached.index("."), Elmo(*source, 1, dropout=0.0)
@@ -185,7 +184,7 @@ def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(source: 
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_gradients_of_any_character_ids(source: tuple[Path, Path], requires_grad: bool) -> None:
+def test_gradients_of_any_character_ids(source, requires_grad: bool) -> None:
     """At each training step those of the batch alone: the carried state has no graph, whatever rows a batch has."""
     elmo, without = (Elmo(*source, 1, requires_grad=requires_grad, dropout=0.0) for _ in range(2))
     for rows in (2, 1, 3, 2):
@@ -200,7 +199,7 @@ def test_gradients_of_any_character_ids(source: tuple[Path, Path], requires_grad
             torch.testing.assert_close(found.grad, wanted.grad)
 
 
-def test_a_network_that_was_trained_with_allennlp_is_loaded(source: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_network_that_was_trained_with_allennlp_is_loaded(source, tmp_path) -> None:
     learned = ([0.5, -1.25, 2.0], 1.5)
     other = write_files(tmp_path / "other", None, make_arrays(make_options(), seed=1))
     network = nn.ModuleDict({"elmo": Elmo(*source, 1, dropout=0.0), "head": nn.Linear(14, 2)})

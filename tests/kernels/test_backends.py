@@ -12,9 +12,12 @@ from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, ke
 from hf_elmo.kernels import lstm_onednn, tensors
 from hf_elmo.kernels.backends import NAMES
 from hf_elmo.modeling_elmo import LstmCall, bilstm_layer
+from tests.kernels import machine
 from tests.lstm_layers import random_layer, record, reference
 
-from . import machine
+ON = NAMES - {"int8"}
+SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, "on": ON, "": ON}
+SETTINGS["on,int8"] = NAMES
 
 
 def call_of(rows: int, dtype: torch.dtype = torch.float32, **changes) -> LstmCall:
@@ -38,11 +41,6 @@ def test_the_first_that_supports_a_call_runs_it(rows: int, name: str) -> None:
     call = call_of(rows)
     call.inputs.requires_grad_()
     assert kernels.choose("lstm", call).name == "onednn-training"
-
-
-ON = NAMES - {"int8"}
-SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, "on": ON, "": ON}
-SETTINGS["on,int8"] = NAMES
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -17,10 +17,9 @@ from hf_elmo.kernels.tensors import CharacterWeights, cached_values
 from hf_elmo.kernels.word_cache import WordVectors
 from hf_elmo.modeling_elmo import ElmoCharacterEncoder
 from hf_elmo.tokenization_elmo import words_to_character_ids
+from tests.kernels import machine
 from tests.lstm_layers import record
 from tests.test_modeling_numbers import ARCHITECTURES, make
-
-from . import machine
 
 WORDS = ["the", "cat", "", "a", "Ünïcödé", "日本語", "😀", "the", "aaaa", "x" * 47, "y" * 48, "z" * 90, "banana", "a"]
 INFERENCE, TRAINING = [("word-vectors", "word-cache")], [("character-maxima", "character-tables")]
@@ -158,7 +157,7 @@ def test_vectors_are_those_of_the_modules(changes: dict, ran) -> None:
 
 
 @torch.no_grad()
-def test_words_with_vectors_of_their_own(ran: list) -> None:
+def test_words_with_vectors_of_their_own(ran) -> None:
     """70,000 of them: more than the 16 bits of a character hold."""
     encoder = encoder_of(word_vocab_size=70_000, word_embedding_size=3, max_word_length=20)
     own = torch.tensor([[1], [4], [261], [65_797], [69_999], [4]])  # 65,797 is 261 in 16 bits
@@ -197,7 +196,7 @@ def test_the_memory_is_limited(encoder, monkeypatch) -> None:
 
 
 @torch.no_grad()
-def test_a_write_through_data_is_noticed(ran: list) -> None:
+def test_a_write_through_data_is_noticed(ran) -> None:
     """transformers' idiom `model.get_input_embeddings().weight.data[118] += 1`. The filters have 77 KB."""
     encoder = encoder_of(char_filters=[[1, 32], [2, 64], [3, 400]], word_vocab_size=5_000, word_embedding_size=32)
     ids = torch.cat((spelled(["u", "the", "u", "cat"]), torch.tensor([[1], [4], [2], [4]])), dim=1)

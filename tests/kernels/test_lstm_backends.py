@@ -1,4 +1,5 @@
-"""LSTM layers without gradients by each backend, against the reference. (tests/test_lstm.py has the training.)
+"""LSTM layers without gradients by each backend, against the reference, and the cell in C. (tests/test_lstm.py has the
+training.)
 
 Backends are called directly, so that each runs whatever the choice: with HF_ELMO_CFLAGS="-include emulated.h" those for
 AVX-512 and AMX, too.
@@ -13,10 +14,10 @@ import torch
 from hf_elmo import kernels
 from hf_elmo.kernels import lstm_c
 from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
+from hf_elmo.kernels.lstm_onednn import run_cell
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights, bilstm_layer
+from tests.kernels import machine
 from tests.lstm_layers import CLIPS, assert_near, flat, random_layer, reference
-
-from . import machine
 
 BACKENDS = {backend.name: backend for backend in WITHOUT_GRADIENTS["lstm"]}
 
@@ -235,3 +236,40 @@ def test_products_of_pytorch_may_use_the_tiles_in_between(kind):
     for _ in range(3):
         assert torch.equal(x @ x.T, product)
         assert torch.equal(run(kind, call)[0], first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_cell_in_c_equals_that_of_pytorch(dtype):
+    """Which computes float64; over the whole range of the gates, on rows of larger tensors."""
+    machine.require("C")
+    rows, size = 3, 37
+    torch.manual_seed(0)
+    gates = (torch.randn(8, 4 * size) * 20).to(dtype)[2 : 2 + rows]
+    before, grad_cell = torch.randn(2, rows, size)
+    grad_hidden = torch.randn(rows, size).to(dtype)
+    exact, own = gates.double().requires_grad_(), before.double().requires_grad_()
+    i, f, g, o = exact.chunk(4, 1)
+    kept = own.clamp(-0.9, 0.9)
+    cell = f.sigmoid() * kept + i.sigmoid() * g.tanh()
+    output, clipped = o.sigmoid() * cell.clamp(-0.5, 0.5).tanh(), cell.clamp(-0.5, 0.5)
+    expected = torch.autograd.grad((output, clipped), (kept, exact), (grad_hidden.double(), grad_cell.double()))
+    after, hidden = torch.empty(5, size)[1:4], torch.empty(rows, size, dtype=dtype)
+    grad_gates, carried = torch.empty(rows, 4 * size, dtype=dtype), grad_cell.clone()
+    given = {"gates": gates, "before": before, "cells": after}
+    run_cell("forward", 0.9, 0.5, **given, hidden=hidden)
+    run_cell("backward", 0.9, 0.5, **given, hidden=grad_hidden, grad_cell=carried, grad_gates=grad_gates)
+    for x, y in zip((after, hidden, carried, grad_gates), (cell, output, *expected), strict=True):
+        # In float32, where a gate saturates, 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
+        tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
+        torch.testing.assert_close(x.double(), y, **tolerance)
+
+
+def test_the_cell_in_c_near_zero_and_beyond_range():
+    """tanh keeps its relative precision near zero; infinite gates saturate; NaN propagates."""
+    machine.require("C")
+    gates = torch.tensor([0.0, 0.0, 1e-6, 0.0] + [torch.inf, -torch.inf, torch.inf, 0.0] + [torch.nan] * 4)
+    after, hidden = torch.empty(2, 3, 1)
+    run_cell("forward", None, None, gates=gates.reshape(3, 4), before=torch.zeros(3, 1), cells=after, hidden=hidden)
+    torch.testing.assert_close(after[:2, 0], torch.tensor([0.5e-6, 1.0]), rtol=1e-6, atol=0)
+    assert after[2, 0].isnan()
+    assert hidden[2, 0].isnan()

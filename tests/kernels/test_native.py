@@ -14,13 +14,20 @@ from hf_elmo.cli.environment import describe_environment
 from hf_elmo.kernels import native
 from hf_elmo.kernels.native import LANES
 from hf_elmo.modeling_elmo import bilstm_layer
+from tests.kernels import machine
 from tests.lstm_layers import assert_near, flat, random_layer, record, reference
-
-from . import machine
 
 AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
 X86 = ["x86-64", "haswell", "skylake-avx512", AVX512, f"{AVX512} -mamx-tile -mamx-bf16"]
+IN_C = [("lstm", "small-batch")]
+SCRIPT = """
+import os, sys, torch
+from hf_elmo.kernels import native
+if len(sys.argv) > 1:
+    os.setuid(int(sys.argv[1]))
+print(native.library() is not None, native.reason(), native.describe()["kernels in C"].partition(" for this")[0])
+"""
 
 
 def builds_for_x86(compiler: str) -> bool:
@@ -45,7 +52,7 @@ def test_arrays_that_c_would_misread_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcc", "clang"])
 @pytest.mark.parametrize("instructions", X86)
-def test_no_warning_for_any_instruction_set(name: str, instructions: str, tmp_path: Path) -> None:
+def test_no_warning_for_any_instruction_set(name: str, instructions: str, tmp_path) -> None:
     if shutil.which(name) is None or not builds_for_x86(name):
         pytest.skip(f"no {name} on PATH that compiles for x86-64")
     warn, sources = ["-fPIC", "-fopenmp-simd", "-Wall", "-Wextra", "-Werror"], map(str, native.SOURCES.glob("*.c"))
@@ -53,7 +60,7 @@ def test_no_warning_for_any_instruction_set(name: str, instructions: str, tmp_pa
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch) -> Path:
     """An empty cache, and a library that is quick to compile."""
     monkeypatch.setattr(native, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(native, "COMPILED", tmp_path / "no wheel")
@@ -65,7 +72,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def warnings(monkeypatch) -> list[str]:
     said: list[str] = []
     monkeypatch.setattr(native.logger, "warning", lambda message, *values: said.append(message % values))
     return said
@@ -87,10 +94,7 @@ def runs() -> list[tuple[str, str]]:
     return ran
 
 
-IN_C = [("lstm", "small-batch")]
-
-
-def test_it_is_compiled_once_in_a_private_folder(home: Path, tmp_path: Path, monkeypatch, warnings) -> None:
+def test_it_is_compiled_once_in_a_private_folder(home, tmp_path, monkeypatch, warnings) -> None:
     """A damaged library is compiled again; where there is no compiler, a library is found that was compiled before."""
     count = tmp_path / "count"
     script = f'case "$*" in *--version*) printf "\\377\\n";; *) echo >> {count}; exec {machine.compiler()} "$@";; esac'
@@ -111,7 +115,7 @@ def test_it_is_compiled_once_in_a_private_folder(home: Path, tmp_path: Path, mon
     assert not warnings
 
 
-def test_a_library_for_another_processor_and_without_an_openmp_runtime(home: Path, monkeypatch, threads) -> None:
+def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, monkeypatch, threads) -> None:
     if not builds_for_x86(machine.compiler()):
         pytest.skip("the compiler does not compile for x86-64")
     monkeypatch.setenv("HF_ELMO_CFLAGS", "-march=haswell")
@@ -136,7 +140,7 @@ def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["no folder can be made", "nothing can be loaded from it"])
-def test_a_cache_that_cannot_be_used_is_as_no_cache(home: Path, tmp_path: Path, monkeypatch, warnings, fault) -> None:
+def test_a_cache_that_cannot_be_used_is_as_no_cache(home, tmp_path, monkeypatch, warnings, fault) -> None:
     if fault == "no folder can be made":
         home.write_text("a file where the folder should be")
     else:  # as on a disk from which nothing may be executed
@@ -147,15 +151,6 @@ def test_a_cache_that_cannot_be_used_is_as_no_cache(home: Path, tmp_path: Path, 
     assert not warnings
 
 
-SCRIPT = """
-import os, sys, torch
-from hf_elmo.kernels import native
-if len(sys.argv) > 1:
-    os.setuid(int(sys.argv[1]))
-print(native.library() is not None, native.reason(), native.describe()["kernels in C"].partition(" for this")[0])
-"""
-
-
 def process(home: Path, *arguments: str) -> subprocess.Popen:
     variables = {**os.environ, "HF_HOME": str(home), "HF_ELMO_CFLAGS": "-O0"}
     command = [sys.executable, "-c", SCRIPT, *arguments]
@@ -163,7 +158,7 @@ def process(home: Path, *arguments: str) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-def test_several_processes_at_once_and_then_another_user(home: Path) -> None:
+def test_several_processes_at_once_and_then_another_user(home) -> None:
     said = [process.communicate()[0] for process in [process(home) for _ in range(3)]]
     (library,) = (home / "hf_elmo" / "kernels").iterdir()
     assert all(line.startswith(f"True None {library}") for line in said)

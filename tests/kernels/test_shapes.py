@@ -15,6 +15,16 @@ from tests.factories import TINY, small_model
 from tests.lstm_layers import random_layer
 
 CALLS = {"few rows": [3, 3, 1], "many rows": [9, 8], "one row": [1] * 4}
+# Tensors of the same shape in other places of memory, beside which there is NaN.
+LAYOUTS = {
+    "as it is": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
+    "a column of a table": lambda x: torch.stack((x, x * torch.nan), dim=-1)[..., 0],
+    "at an odd offset": lambda x: torch.cat((x.new_tensor([torch.nan]), x.flatten()))[1:].view(x.shape),
+    "one row, repeated": lambda x: x[:1].expand(x.shape) if x.dim() else x,
+}
+ENCODER = small_model(freeze_bilm=False).char_encoder
+PARAMETERS = dict(ENCODER.named_parameters())
 
 
 def reshape(data: st.DataObject, tensor: Tensor) -> Tensor:
@@ -51,16 +61,6 @@ def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> N
     weights = [LstmWeights(*(tensors.get(f"{field} {d}") for field in LstmWeights._fields)) for d in (0, 1)]
     with pytest.raises(ValueError):
         bilstm_layer(tensors["inputs"], batch_sizes, (tensors["h"], tensors["c"]), weights, 3.0, 3.0)
-
-
-# Tensors of the same shape in other places of memory, beside which there is NaN.
-LAYOUTS = {
-    "as it is": lambda x: x,
-    "transposed": lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
-    "a column of a table": lambda x: torch.stack((x, x * torch.nan), dim=-1)[..., 0],
-    "at an odd offset": lambda x: torch.cat((x.new_tensor([torch.nan]), x.flatten()))[1:].view(x.shape),
-    "one row, repeated": lambda x: x[:1].expand(x.shape) if x.dim() else x,
-}
 
 
 def drawn(data: st.DataObject, tensor: Tensor) -> Tensor:
@@ -119,10 +119,6 @@ def test_parameters_in_any_layout(trained: bool, dtype: torch.dtype, layout: Cal
     for found, expected in (results[:2], results[2:]):
         for x, y in zip(found, expected, strict=True):
             assert (x.double() - y.double()).norm() <= (1e-5 if dtype == torch.float32 else 0.1) * y.double().norm()
-
-
-ENCODER = small_model(freeze_bilm=False).char_encoder
-PARAMETERS = dict(ENCODER.named_parameters())
 
 
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])

@@ -11,11 +11,6 @@ import torch
 from hf_elmo.kernels import clear_cache
 from hf_elmo.kernels.tensors import cached_values, get_cached
 
-
-def total(*weights: torch.Tensor) -> torch.Tensor:
-    return sum(weight.detach().double().sum() for weight in weights)
-
-
 # Writes that are noticed: counted by PyTorch, of the whole weight, or to a small weight.
 CHANGES = {
     "in place": lambda weight: weight.mul_(0.5),
@@ -25,6 +20,10 @@ CHANGES = {
     "to new data": lambda weight: setattr(weight, "data", weight.data * 0.5),
     "to another type": lambda weight: setattr(weight, "data", weight.data.to(torch.float64)),
 }
+
+
+def total(*weights: torch.Tensor) -> torch.Tensor:
+    return sum(weight.detach().double().sum() for weight in weights)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..allennlp_files import make_arrays, make_options, write_files
-from ..manylangs_files import make_settings, write_model
+from tests.source_files import make_arrays, make_options, make_settings, write_files, write_model
 
 FOLDER = Path(__file__).parent
 # Four batches of three.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import CASES, FOLDER, SENTENCES, run_peer, write_source
+from tests.parity import CASES, FOLDER, SENTENCES, run_peer, write_source
 
 for library, cases in CASES.items():
     python = os.environ[f"ELMO_{library.partition('-')[0].removeprefix('elmofor').upper()}_PYTHON"]

@@ -14,20 +14,8 @@ from safetensors.torch import load_file
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.recipe import Pretrained, pretrain
-from hf_elmo.pretraining.vocabulary import build_vocabulary
-from tests.factories import TINY, whitespace_tokenizer, write_lines
+from tests.factories import TINY, small_tokenizer, write_lines
 
-TEXTS = [
-    "the cat sat on the mat",
-    "a dog",
-    "rain fell all day and nobody went out to see it fall",
-    "yes",
-    "the dog sat in the rain",
-    "who saw a cat that sat on a dog in all that rain",
-    "nobody",
-    "day and day it fell",
-    "out",
-]
 GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12
 DOMAIN = ["the assay was run on a mat", "the assay fell", "a second assay was run all day"] * 14
 SMALL = {"config": TINY, "batch_size": 3, "window": 5, "pretokenized": True, "use_cpu": True, "disable_tqdm": True}
@@ -54,32 +42,30 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> ElmoTokenizer:
-    """Its vocabulary has the words of `TEXTS`."""
-    build_vocabulary(text.split() for text in TEXTS).save(tmp_path / "vocab.txt")
-    return whitespace_tokenizer(vocab_file=str(tmp_path / "vocab.txt"))
+def tokenizer(tmp_path) -> ElmoTokenizer:
+    return small_tokenizer(tmp_path, word_splitting="whitespace")
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(tmp_path_factory) -> dict[str, Path]:
     folder, texts = tmp_path_factory.mktemp("texts"), {"general": GENERAL, "held_out": GENERAL[:4], "domain": DOMAIN}
     return {name: write_lines(folder / f"{name}.txt", lines) for name, lines in texts.items()}
 
 
 @pytest.fixture(scope="session")
-def trained(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
+def trained(files: dict[str, Path], tmp_path_factory) -> Pretrained:
     """A language model trained on the general text for a while, with held-out text."""
     how = {"max_steps": 30, "optim": "adamw_torch", "learning_rate": 0.02, "loss_scale": 1.0, "save_steps": 20}
     return pretrain(files["general"], tmp_path_factory.mktemp("trained") / "out", files["held_out"], **SMALL, **how)
 
 
 @pytest.fixture(scope="session")
-def five_steps(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def five_steps(files: dict[str, Path], tmp_path_factory) -> Path:
     """An uninterrupted run of five steps, with checkpoints after 2, 4 and 5."""
     return pretrain(files["general"], tmp_path_factory.mktemp("five") / "out", **SMALL, **STEPS).folder
 
 
 @pytest.fixture
-def run(five_steps: Path, tmp_path: Path) -> Path:
+def run(five_steps: Path, tmp_path) -> Path:
     """A copy of that run, to change."""
     return shutil.copytree(five_steps, tmp_path / "run")

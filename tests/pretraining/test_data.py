@@ -9,15 +9,16 @@ import torch
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.texts import Texts
-from tests.pretraining.conftest import TEXTS
+from tests.factories import TEXTS
+
+KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
 
 
-def read_back(tokenizer: ElmoTokenizer, batch: dict[str, torch.Tensor], row: int) -> list[list[str]]:
-    """What the row reads and predicts forward, and backward, as words."""
-    words = tokenizer.vocabulary
-    inputs = [tokenizer.convert_ids_to_tokens(batch[name][row]) for name in ("input_ids", "backward_input_ids")]
-    labels = [[words[label] for label in batch["labels"][row, :, way].tolist() if label >= 0] for way in (0, 1)]
-    return [inputs[0], labels[0], inputs[1], labels[1]]
+def read_back(tokenizer: ElmoTokenizer, batch: dict[str, torch.Tensor]) -> list[tuple[str, str]]:
+    """What the first row reads and predicts, forward and backward."""
+    inputs = [tokenizer.convert_ids_to_tokens(batch[name][0]) for name in ("input_ids", "backward_input_ids")]
+    labels = [[tokenizer.vocabulary[label] for label in own.tolist() if label >= 0] for own in batch["labels"][0].T]
+    return list(zip(map(" ".join, inputs), map(" ".join, labels), strict=True))
 
 
 def make(kind: type, tokenizer: ElmoTokenizer, sort_batches: int = 3, **arguments) -> PackedWindows | PaddedTexts:
@@ -33,25 +34,14 @@ def one_pass(batches: PackedWindows | PaddedTexts) -> Iterator[dict[str, torch.T
         yield batch
 
 
-KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
-
-
 def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
     windows = make(PackedWindows, tokenizer, shuffle_block=0, batch_size=1, window=6)
     first, second = itertools.islice(one_pass(windows), 2)
     # "the cat sat on the mat" takes 7 steps, one more than the window; then "a dog", 3 steps, and so on.
-    assert read_back(tokenizer, first, 0) == [
-        ["<S>", "the", "cat", "sat", "on", "the"],
-        ["the", "cat", "sat", "on", "the", "mat"],
-        ["</S>", "mat", "the", "on", "sat", "cat"],
-        ["mat", "the", "on", "sat", "cat", "the"],
-    ]
-    assert read_back(tokenizer, second, 0) == [
-        ["mat", "<S>", "a", "dog", "<S>", "rain"],
-        ["</S>", "a", "dog", "</S>", "rain", "fell"],
-        ["the", "</S>", "dog", "a", "</S>", "fall"],
-        ["<S>", "dog", "a", "<S>", "fall", "it"],
-    ]
+    forward = "<S> the cat sat on the", "the cat sat on the mat"
+    assert read_back(tokenizer, first) == [forward, ("</S> mat the on sat cat", "mat the on sat cat the")]
+    forward = "mat <S> a dog <S> rain", "</S> a dog </S> rain fell"
+    assert read_back(tokenizer, second) == [forward, ("the </S> dog a </S> fall", "<S> dog a <S> fall it")]
 
 
 def test_padded_rows_start_at_their_text(tokenizer):
@@ -62,12 +52,8 @@ def test_padded_rows_start_at_their_text(tokenizer):
     batch = next(iter(data))
     # The two texts come sorted by length.
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1] * 7]
-    assert read_back(tokenizer, batch, 0) == [
-        ["<S>", "a", "dog", "<S>", "yes", "<pad>", "<pad>"],
-        ["a", "dog", "</S>", "yes", "</S>"],
-        ["</S>", "yes", "</S>", "dog", "a", "<pad>", "<pad>"],
-        ["yes", "<S>", "dog", "a", "<S>"],
-    ]
+    forward = "<S> a dog <S> yes <pad> <pad>", "a dog </S> yes </S>"
+    assert read_back(tokenizer, batch) == [forward, ("</S> yes </S> dog a <pad> <pad>", "yes <S> dog a <S>")]
     assert (batch["labels"][0, 5:] == -100).all()
     assert (batch["input_ids"][0, 5:] == 0).all()
 

@@ -9,8 +9,7 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.vocabulary import Vocabulary
-from tests.factories import small_model
-from tests.pretraining.conftest import TEXTS
+from tests.factories import TEXTS, small_model
 from tests.reference import sentence_layers
 
 

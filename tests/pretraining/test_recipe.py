@@ -21,6 +21,13 @@ from tests.pretraining.conftest import ADAPTED, CONFIG, DOMAIN, GENERAL, SMALL, 
 
 ONE_STEP = {"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no", "eval_strategy": "no"}
 HARMFUL = {"learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
+SCHEDULES = [
+    ({"eval_steps": 2}, [2, 4, 6], [4, 6]),
+    ({"save_steps": 3}, [3, 6], [3, 6]),
+    ({"eval_strategy": "no"}, [], []),
+    ({"eval_strategy": "no", "save_steps": 4, "load_best_model_at_end": False}, [], [4, 6]),
+    ({"eval_steps": 3, "save_steps": 2, "load_best_model_at_end": False}, [3, 6], [4, 6]),
+]
 
 
 def test_a_new_model_with_the_vocabulary_counted(trained, files):
@@ -115,17 +122,7 @@ def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(tra
         assert_same_weights(trained.folder, result.folder)
 
 
-@pytest.mark.parametrize(
-    ("given", "evaluated", "saved"),
-    [
-        ({"eval_steps": 2}, [2, 4, 6], [4, 6]),
-        ({"save_steps": 3}, [3, 6], [3, 6]),
-        ({"eval_strategy": "no"}, [], []),
-        ({"eval_strategy": "no", "save_steps": 4, "load_best_model_at_end": False}, [], [4, 6]),
-        ({"eval_steps": 3, "save_steps": 2, "load_best_model_at_end": False}, [3, 6], [4, 6]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("given", "evaluated", "saved"), SCHEDULES, ids=str)
 def test_when_an_adaptation_is_evaluated_and_saved(trained, files, tmp_path, given, evaluated, saved):
     how = ADAPTED | {"max_steps": 6, "learning_rate": 1e-3} | given
     folder = pretrain(files["domain"], tmp_path / "out", init=trained.folder, **how).folder
@@ -174,23 +171,14 @@ def test_vocab_command(files, tmp_path, capsys):
 
 
 def test_pretrain_command(files, tmp_path, capsys):
-    arguments = ["pretrain", str(files["general"]), str(tmp_path / "out"), "--pretokenized", "--steps", "4"]
-    assert main([*arguments, "--config=hidden_sise=4"]) == 1
-    arguments += ["--batch-size", "3", "--held-out", str(files["held_out"])]
-    arguments += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]
-    assert main([*arguments, *CONFIG]) == 0
+    command = ["pretrain", str(files["general"]), str(tmp_path / "out"), "--pretokenized", "--batch-size", "3"]
+    command += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]
+    assert main([*command, "--steps=4", "--config=hidden_sise=4"]) == 1
+    assert main([*command, "--steps=4", "--held-out", str(files["held_out"]), *CONFIG]) == 0
     assert "held-out perplexity after: forward" in capsys.readouterr().out
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
-    command = [
-        "pretrain",
-        str(files["general"]),
-        str(tmp_path / "alone"),
-        "--pretokenized",
-        "--steps=1",
-        "--batch-size=3",
-    ]
-    assert main([*command, "--set=use_cpu=true", *CONFIG]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'alone'}: written\n"
+    assert main([*command, "--steps=1", "--overwrite", *CONFIG]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out'}: written\n"
 
 
 def test_perplexity_command(trained, files, capsys):

@@ -15,6 +15,36 @@ from tests.factories import TINY, contents, write_lines
 from tests.kills import run_with_kills
 from tests.pretraining.conftest import CONFIG, GENERAL, SMALL, STEPS, assert_same_weights, launch
 
+EPOCHS = {"windows": {"gradient_accumulation_steps": 2, "batch_size": 11, "ema": 0.8}}
+EPOCHS["sentences of words"] = {"layout": "sentences", "config": {**TINY, "char_filters": []}}
+# The command; the second process is killed in the middle of step KILLED_AT.
+KILLED = """
+import os, signal, sys
+from hf_elmo.pretraining.trainer import ElmoPreTrainer
+from hf_elmo_cli import main
+
+compute_loss = ElmoPreTrainer.compute_loss
+
+def killed(self, *args, **kwargs):
+    if (os.environ["RANK"], str(self.state.global_step + 1)) == ("1", os.environ.get("KILLED_AT")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return compute_loss(self, *args, **kwargs)
+
+ElmoPreTrainer.compute_loss = killed
+sys.exit(main(sys.argv[1:]))
+"""
+# Its --cpu would start one process, whatever --num_processes says.
+ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
+CHANGES = [
+    ("learning_rate", {"learning_rate": 0.1}),
+    ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
+    ("layout", {"layout": "sentences"}),
+    ("vocabulary", {"vocabulary": "words.txt"}),
+    ("text", {"inputs": "other.txt"}),
+    ("held-out text", {"held_out": "other.txt"}),
+    ("init", {"init": "run", "config": None, "recipe": "new"}),
+]
+
 
 def resume(folder: Path, inputs: Any, **changes: Any) -> None:
     pretrain(output=folder, **{**SMALL, **STEPS, "inputs": inputs, "resume": True, **changes})
@@ -46,10 +76,6 @@ def test_without_a_whole_checkpoint_it_starts_over_and_the_log_says_so(five_step
     resume(tmp_path / "out", files["general"])
     assert_same_weights(five_steps, tmp_path / "out")
     assert "no whole checkpoint" in caplog.text
-
-
-EPOCHS = {"windows": {"gradient_accumulation_steps": 2, "batch_size": 11, "ema": 0.8}}
-EPOCHS["sentences of words"] = {"layout": "sentences", "config": {**TINY, "char_filters": []}}
 
 
 @pytest.mark.parametrize("how", EPOCHS.values(), ids=EPOCHS)
@@ -91,18 +117,7 @@ def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
         pretrain(stream.skip(1), tmp_path / "stopped", resume=True, **how)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("learning_rate", {"learning_rate": 0.1}),
-        ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
-        ("layout", {"layout": "sentences"}),
-        ("vocabulary", {"vocabulary": "words.txt"}),
-        ("text", {"inputs": "other.txt"}),
-        ("held-out text", {"held_out": "other.txt"}),
-        ("init", {"init": "run", "config": None, "recipe": "new"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes"), CHANGES)
 def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monkeypatch, name, changes):
     monkeypatch.chdir(tmp_path)
     counted, text = (run / "vocab.txt").read_text().splitlines(), files["general"].read_text()
@@ -143,27 +158,6 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(files, tmp_p
     command = ["pretrain", str(files["general"]), "OUT", "--pretokenized", "--resume", "--batch-size=3", "--window=5"]
     command += ["--steps=12", "--seed=8", "--set=use_cpu=true", "--set=save_steps=1", "--set=save_total_limit=3"]
     run_with_kills([*command, *CONFIG], tmp_path, whole_at_once=False)
-
-
-# The command; the second process is killed in the middle of step KILLED_AT.
-KILLED = """
-import os, signal, sys
-from hf_elmo.pretraining.trainer import ElmoPreTrainer
-from hf_elmo_cli import main
-
-compute_loss = ElmoPreTrainer.compute_loss
-
-def killed(self, *args, **kwargs):
-    if (os.environ["RANK"], str(self.state.global_step + 1)) == ("1", os.environ.get("KILLED_AT")):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return compute_loss(self, *args, **kwargs)
-
-ElmoPreTrainer.compute_loss = killed
-sys.exit(main(sys.argv[1:]))
-"""
-
-# Its --cpu would start one process, whatever --num_processes says.
-ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
 
 
 @pytest.mark.slow

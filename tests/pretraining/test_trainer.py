@@ -20,8 +20,28 @@ from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from tests import emulated_device
-from tests.factories import TINY, whitespace_tokenizer, write_lines
-from tests.pretraining.conftest import TEXTS, launch
+from tests.factories import TEXTS, TINY, whitespace_tokenizer, write_lines
+from tests.pretraining.conftest import launch
+
+WORKER = """
+import os, sys
+from pathlib import Path
+import pytest
+from tests.factories import whitespace_tokenizer
+from tests.pretraining.test_trainer import make_trainer, train
+
+folder = Path(sys.argv[1])
+tokenizer = whitespace_tokenizer(vocab_file=str(folder / "vocab.txt"))
+train(tokenizer, folder)
+with pytest.raises(ValueError, match="texts"):
+    make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
+"""
+DIVERGING = {
+    "logged": ({"save_strategy": "no"}, []),
+    "saved": ({"logging_steps": 100, "save_steps": 3}, []),
+    "with the filter": ({"save_steps": 1, "logging_nan_inf_filter": True}, ["checkpoint-1"]),
+    "evaluated": ({"logging_steps": 100, "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4}, []),
+}
 
 
 def make_trainer(
@@ -189,21 +209,6 @@ def test_an_interrupted_trainer_makes_the_same_updates_and_knows_its_speed(token
     assert re.findall(r"(\d+) minutes left", capsys.readouterr().err) == ["2", "1", "0"]
 
 
-WORKER = """
-import os, sys
-from pathlib import Path
-import pytest
-from tests.factories import whitespace_tokenizer
-from tests.pretraining.test_trainer import make_trainer, train
-
-folder = Path(sys.argv[1])
-tokenizer = whitespace_tokenizer(vocab_file=str(folder / "vocab.txt"))
-train(tokenizer, folder)
-with pytest.raises(ValueError, match="texts"):
-    make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
-"""
-
-
 def two_parts(tokenizer: ElmoTokenizer) -> PackedWindows:
     """The batches of two processes, one under the other in one process."""
     how = {"window": 5, "seed": 5, "shuffle_block": 3}
@@ -239,16 +244,7 @@ def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tm
     assert perplexity_of_two == pytest.approx(perplexity_of_one, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("how", "saved"),
-    [
-        ({"save_strategy": "no"}, []),
-        ({"logging_steps": 100, "save_steps": 3}, []),
-        ({"save_steps": 1, "logging_nan_inf_filter": True}, ["checkpoint-1"]),
-        ({"logging_steps": 100, "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4}, []),
-    ],
-    ids=["logged", "saved", "with the filter", "evaluated"],
-)
+@pytest.mark.parametrize(("how", "saved"), DIVERGING.values(), ids=DIVERGING)
 def test_a_training_that_diverges_ends_in_an_error(tokenizer, tmp_path, how, saved):
     trainer = make_trainer(tokenizer, tmp_path / "out", optim="sgd", learning_rate=1e30, max_steps=6, **how)
     before = signal.getsignal(signal.SIGINT)

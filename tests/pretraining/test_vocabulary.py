@@ -10,19 +10,16 @@ from tests.factories import small_model
 
 SENTENCES = [["b", "a", "b"], ["c", "b", "a", "<S>", "</S>"], ["ü", "d", "<UNK>"]]
 RARE = [[f"rare{number}", "often", f"other{number}", "often", "sometimes"] for number in range(500)]
+KEPT = {
+    "all": (SENTENCES, {}, ["b", "a", "c", "d", "ü"]),  # by falling count, ties by the alphabet
+    "empty words": ([["", "a"], ["", ""]], {}, ["a"]),
+    "size": (SENTENCES, {"size": 5}, ["b", "a"]),
+    "min_count": (SENTENCES, {"min_count": 2}, ["b", "a"]),
+    "bounded memory": (RARE, {"size": 5, "max_words_in_memory": 20}, ["often", "sometimes"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("sentences", "how", "words"),
-    [
-        (SENTENCES, {}, ["b", "a", "c", "d", "ü"]),  # by falling count, ties by the alphabet
-        ([["", "a"], ["", ""]], {}, ["a"]),
-        (SENTENCES, {"size": 5}, ["b", "a"]),
-        (SENTENCES, {"min_count": 2}, ["b", "a"]),
-        (RARE, {"size": 5, "max_words_in_memory": 20}, ["often", "sometimes"]),
-    ],
-    ids=["all", "empty words", "size", "min_count", "bounded memory"],
-)
+@pytest.mark.parametrize(("sentences", "how", "words"), KEPT.values(), ids=KEPT)
 def test_the_frequent_words_are_kept(sentences: list, how: dict, words: list):
     assert build_vocabulary(sentences, **how).words == ["<S>", "</S>", "<UNK>", *words]
     with pytest.raises(ValueError, match="size is 3"):

@@ -1,7 +1,6 @@
 """Coreference on Trainer and over texts: files, rows, batches, stored layers, clusters; and the scores of clusters."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,98 +14,7 @@ from tests.factories import save_checkpoint, write_lines
 from tests.heads import make
 
 TEXT = "Ann saw a dog.\n\n  She (Ann!) called it .\nIt came."
-
-
-def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer) -> None:
-    tokenizer.words = ["a", "dog"]
-    sentences = [["Ann", "saw", "a", "dog"], ["She", "ran"]]
-    row = encode_document(tokenizer, sentences, [[(0, 0), (4, 4)], [(2, 3)]], ["Eve", None])
-    alone = [tokenizer(sentence, is_split_into_words=True) for sentence in sentences]
-    for name in ("input_ids", "attention_mask", "word_vector_ids"):
-        assert row[name] == alone[0][name] + alone[1][name]
-    assert row["labels"] == [[0, 0, 0], [4, 4, 0], [2, 3, 1]]
-    assert row["speaker_ids"] == [1] * 6 + [0] * 4
-    text = encode_document(tokenizer, "Ann saw a dog\n \nShe ran\n", speakers=["Eve", "Bo", None, "Eve"])
-    assert text["input_ids"] == row["input_ids"]
-    assert text["speaker_ids"] == [1] * 6 + [0] * 4
-
-
-def line(word: str, speaker: str, column: str) -> str:
-    return f"bc/a 0 0 {word} NN * - - - {speaker} * * {column}"
-
-
-def test_files_of_conll_2012(tmp_path: Path) -> None:
-    lines = ["#begin document (bc/a); part 002", line("Ann", "Ann_S", "(0|(1"), line("\xa0", "Ann_S", "1)")]
-    lines += [line("him", "Ann_S", "(7)|0)"), "", line("He", "-", "(7)"), line("ran", "-", "-"), "", "#end document"]
-    lines += ["#begin document (b)", line("It", "-", "-").replace(" ", "\t"), "", "#end document"]
-    first, second = hf_elmo.read_conll2012(write_lines(tmp_path / "a.gold_conll", lines))
-    assert first == {
-        "document": "bc/a",
-        "part": 2,
-        "sentences": [["Ann", "\xa0", "him"], ["He", "ran"]],
-        "speakers": ["Ann_S", None],
-        "clusters": [[[0, 1]], [[2, 2], [3, 3]], [[0, 2]]],
-    }
-    assert (second["document"], second["clusters"]) == ("b", [])
-
-
-def test_a_mention_that_does_not_end_is_named(tmp_path: Path) -> None:
-    lines = ["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""]
-    with pytest.raises(ValueError, match=r"a\.conll, line 2:"):
-        hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
-    tokenizer.padding_side = side
-    rows = [
-        {**encode_document(tokenizer, [["Ann", "ran"], ["She"]], [[(0, 0), (2, 2)]], ["Eve", "Bo"]), "genre_ids": 2},
-        {**encode_document(tokenizer, [["Rain"]], [], [None]), "genre_ids": 0},
-    ]
-    batch = hf_elmo.CoreferenceCollator(tokenizer)(rows)
-    assert batch["labels"].tolist() == [[[0, 0, 0], [2, 2, 0]], [[-100] * 3] * 2]
-    assert batch["speaker_ids"].tolist() == [[1] * 4 + [2] * 3, [0] * 7]
-    assert batch["genre_ids"].tolist() == [2, 0]
-    own = slice(0, 3) if side == "right" else slice(4, 7)
-    assert batch["input_ids"][1, own].tolist() == rows[1]["input_ids"]
-    assert "labels" not in hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
-    model = make("resolver", coreference_speakers=True, coreference_num_genres=3)
-    stored = list(hf_elmo.store_layers(model, Dataset.from_list(rows), "float32"))
-    stored = hf_elmo.CoreferenceCollator(tokenizer, model)(stored)
-    torch.testing.assert_close(model(**stored).mention_scores, model(**batch).mention_scores)
-
-
-def test_clusters_of_texts(tmp_path: Path) -> None:
-    """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
-    tokenizer, model = ElmoTokenizer(), make("resolver", coreference_spans_per_word=0.8)
-    torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, 99.0)  # above 0
-    save_checkpoint(tmp_path, model, tokenizer)
-    words = [["Ann", "saw", "a", "dog", "."], ["She", "(", "Ann", "!", ")", "called", "it", "."], ["It", "came", "."]]
-    for given in (model, tmp_path):
-        text, split, short = resolve(given, [f"\ud83d{TEXT}", words, "Rain ."])  # lone surrogates are dropped
-        assert text.words == split.words == [word for sentence in words for word in sentence]
-        assert text.clusters == split.clusters
-        assert (split.characters, short.words) == (None, ["Rain", "."])
-        assert text.clusters
-        for own, characters in zip(text.clusters, text.characters, strict=True):
-            assert len(own) > 1
-            assert own == sorted(own)
-            for (first, last), (start, end) in zip(own, characters, strict=True):
-                assert tokenizer.split_into_words([TEXT[start:end]])[0] == text.words[first : last + 1]
-    rows = model(**hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, TEXT)])).clusters[0].tolist()
-    assert rows == sorted([first, last, k] for k, own in enumerate(text.clusters) for first, last in own)
-
-
-def test_speakers_genres_and_documents_without_words(tokenizer: ElmoTokenizer) -> None:
-    model = make("resolver", coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
-    documents = [[["Ann", "ran", "."], ["She", "fell", "."]], "", " \n", [], [[]]]
-    given = {"speakers": [["a", "b"], *[[None]] * 4], "genres": [0, 1, 1, 1, 1]}
-    found = resolve(model, documents, tokenizer=tokenizer, **given)
-    assert [one.words for one in found] == [["Ann", "ran", ".", "She", "fell", "."], [], [], [], []]
-    assert [one.clusters for one in found[1:]] == [[]] * 4
-    assert [one.characters for one in found] == [None, [], [], None, None]
-
-
+GAP_TEXT = "President Ann Lee met Bob Roy when she called; he, Bob, ran."
 # The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
 # and response, a letter for a mention and a capital for one that overlaps; recall and precision of MUC, B-cubed, CEAF.
 KEY = "a bc def"
@@ -136,6 +44,96 @@ CASES = {
     "nothing there": ("", "ab", (0, 0), (0, 0), (0, 0)),
     "neither": ("", "", (0, 0), (0, 0), (0, 0)),
 }
+
+
+def test_a_document_is_its_sentences_one_after_another(tokenizer) -> None:
+    tokenizer.words = ["a", "dog"]
+    sentences = [["Ann", "saw", "a", "dog"], ["She", "ran"]]
+    row = encode_document(tokenizer, sentences, [[(0, 0), (4, 4)], [(2, 3)]], ["Eve", None])
+    alone = [tokenizer(sentence, is_split_into_words=True) for sentence in sentences]
+    for name in ("input_ids", "attention_mask", "word_vector_ids"):
+        assert row[name] == alone[0][name] + alone[1][name]
+    assert row["labels"] == [[0, 0, 0], [4, 4, 0], [2, 3, 1]]
+    assert row["speaker_ids"] == [1] * 6 + [0] * 4
+    text = encode_document(tokenizer, "Ann saw a dog\n \nShe ran\n", speakers=["Eve", "Bo", None, "Eve"])
+    assert text["input_ids"] == row["input_ids"]
+    assert text["speaker_ids"] == [1] * 6 + [0] * 4
+
+
+def line(word: str, speaker: str, column: str) -> str:
+    return f"bc/a 0 0 {word} NN * - - - {speaker} * * {column}"
+
+
+def test_files_of_conll_2012(tmp_path) -> None:
+    lines = ["#begin document (bc/a); part 002", line("Ann", "Ann_S", "(0|(1"), line("\xa0", "Ann_S", "1)")]
+    lines += [line("him", "Ann_S", "(7)|0)"), "", line("He", "-", "(7)"), line("ran", "-", "-"), "", "#end document"]
+    lines += ["#begin document (b)", line("It", "-", "-").replace(" ", "\t"), "", "#end document"]
+    first, second = hf_elmo.read_conll2012(write_lines(tmp_path / "a.gold_conll", lines))
+    assert first == {
+        "document": "bc/a",
+        "part": 2,
+        "sentences": [["Ann", "\xa0", "him"], ["He", "ran"]],
+        "speakers": ["Ann_S", None],
+        "clusters": [[[0, 1]], [[2, 2], [3, 3]], [[0, 2]]],
+    }
+    assert (second["document"], second["clusters"]) == ("b", [])
+
+
+def test_a_mention_that_does_not_end_is_named(tmp_path) -> None:
+    lines = ["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""]
+    with pytest.raises(ValueError, match=r"a\.conll, line 2:"):
+        hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_batches(tokenizer, side: str) -> None:
+    tokenizer.padding_side = side
+    rows = [
+        {**encode_document(tokenizer, [["Ann", "ran"], ["She"]], [[(0, 0), (2, 2)]], ["Eve", "Bo"]), "genre_ids": 2},
+        {**encode_document(tokenizer, [["Rain"]], [], [None]), "genre_ids": 0},
+    ]
+    batch = hf_elmo.CoreferenceCollator(tokenizer)(rows)
+    assert batch["labels"].tolist() == [[[0, 0, 0], [2, 2, 0]], [[-100] * 3] * 2]
+    assert batch["speaker_ids"].tolist() == [[1] * 4 + [2] * 3, [0] * 7]
+    assert batch["genre_ids"].tolist() == [2, 0]
+    own = slice(0, 3) if side == "right" else slice(4, 7)
+    assert batch["input_ids"][1, own].tolist() == rows[1]["input_ids"]
+    assert "labels" not in hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
+    model = make("resolver", coreference_speakers=True, coreference_num_genres=3)
+    stored = list(hf_elmo.store_layers(model, Dataset.from_list(rows), "float32"))
+    stored = hf_elmo.CoreferenceCollator(tokenizer, model)(stored)
+    torch.testing.assert_close(model(**stored).mention_scores, model(**batch).mention_scores)
+
+
+def test_clusters_of_texts(tmp_path) -> None:
+    """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
+    tokenizer, model = ElmoTokenizer(), make("resolver", coreference_spans_per_word=0.8)
+    torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, 99.0)  # above 0
+    save_checkpoint(tmp_path, model, tokenizer)
+    words = [["Ann", "saw", "a", "dog", "."], ["She", "(", "Ann", "!", ")", "called", "it", "."], ["It", "came", "."]]
+    for given in (model, tmp_path):
+        text, split, short = resolve(given, [f"\ud83d{TEXT}", words, "Rain ."])  # lone surrogates are dropped
+        assert text.words == split.words == [word for sentence in words for word in sentence]
+        assert text.clusters == split.clusters
+        assert (split.characters, short.words) == (None, ["Rain", "."])
+        assert text.clusters
+        for own, characters in zip(text.clusters, text.characters, strict=True):
+            assert len(own) > 1
+            assert own == sorted(own)
+            for (first, last), (start, end) in zip(own, characters, strict=True):
+                assert tokenizer.split_into_words([TEXT[start:end]])[0] == text.words[first : last + 1]
+    rows = model(**hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, TEXT)])).clusters[0].tolist()
+    assert rows == sorted([first, last, k] for k, own in enumerate(text.clusters) for first, last in own)
+
+
+def test_speakers_genres_and_documents_without_words(tokenizer) -> None:
+    model = make("resolver", coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
+    documents = [[["Ann", "ran", "."], ["She", "fell", "."]], "", " \n", [], [[]]]
+    given = {"speakers": [["a", "b"], *[[None]] * 4], "genres": [0, 1, 1, 1, 1]}
+    found = resolve(model, documents, tokenizer=tokenizer, **given)
+    assert [one.words for one in found] == [["Ann", "ran", ".", "She", "fell", "."], [], [], [], []]
+    assert [one.clusters for one in found[1:]] == [[]] * 4
+    assert [one.characters for one in found] == [None, [], [], None, None]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -171,9 +169,6 @@ def test_metrics_of_trainer() -> None:
     keys[0].append([(5, 5)])
     with_singletons = hf_elmo.coreference_metrics(singletons=True)(prediction)
     assert with_singletons == score_clusters(keys, responses) | {"mentions_kept": 4 / 5}
-
-
-GAP_TEXT = "President Ann Lee met Bob Roy when she called; he, Bob, ran."
 
 
 def gap_row(pronoun: str, a: object, b: object, kind: type = str) -> dict:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import hf_elmo
-from hf_elmo import ElmoTokenizer, answer, path, predict, resolve
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer, answer, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo_cli import main
 from tests import heads
 from tests.factories import SENTENCES, small_checkpoint, small_model, write_lines
+from tests.heads import CLASSIFIER, READER, RESOLVER, TAGGER
 
 NAMES = {0: "O", 1: "B-x", 2: "I-x"}
 TEXTS = [*SENTENCES, "a", "one more , and the last"]
@@ -28,8 +28,6 @@ NO_LABELS = {"labels": [], "probabilities": NOTHING}
 NO_TAGS = {"words": [], "tags": [], "probabilities": []}
 NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
 # The class and the fields of each kind of model, rows that it reads, and a row with a blank text and its record.
-CLASSIFIER, TAGGER = hf_elmo.ElmoForSequenceClassification, hf_elmo.ElmoForTokenClassification
-READER, RESOLVER = hf_elmo.ElmoForQuestionAnswering, hf_elmo.ElmoForCoreferenceResolution
 HEADS = {
     "classes": (CLASSIFIER, {}, TEXTS, "", NO_LABEL),
     "several": (CLASSIFIER, {"problem_type": "multi_label_classification"}, TEXTS, " ", NO_LABELS),
@@ -40,9 +38,19 @@ HEADS = {
     "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
     "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, [(text, len(text.split()) // 2) for text in TEXTS]),
     "answers": (READER, {"encoder_hidden_size": 6, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
-    "clusters": (RESOLVER, heads.RESOLVER, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
+    "clusters": (RESOLVER, heads.MENTIONS, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
 approximately = functools.partial(pytest.approx, abs=1e-5)
+MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three windows
+SPLIT = {"esim": ("don't go", "a-b , c"), "answers": ("don't go ?", "a.b  c,d"), "clusters": "a-b\nc."}
+LINES = [
+    (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
+    (CLASSIFIER, NO_LABEL, "\t\n"),
+    (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
+    (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
+    (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
+    (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
+]
 
 
 def checkpoint(folder: Path, head: str = "classes", **changes: object) -> Path:
@@ -81,7 +89,7 @@ def expected_record(head: str, model: torch.nn.Module, tokenizer: ElmoTokenizer,
 
 @torch.no_grad()
 @pytest.mark.parametrize("head", HEADS)
-def test_records_are_those_of_the_model_for_each_row(tmp_path: Path, head: str) -> None:
+def test_records_are_those_of_the_model_for_each_row(tmp_path, head: str) -> None:
     folder, (model_class, _, rows, *blank) = checkpoint(tmp_path, head), HEADS[head]
     model, tokenizer = model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
     expected = [expected_record(head, model, tokenizer, row) for row in rows]
@@ -92,7 +100,7 @@ def test_records_are_those_of_the_model_for_each_row(tmp_path: Path, head: str) 
 
 
 @pytest.mark.parametrize("head", ["tags", "esim", "clusters"])
-def test_files(tmp_path: Path, capsys, head: str) -> None:
+def test_files(tmp_path, capsys, head: str) -> None:
     """Also with a blank row, whose line keeps its place."""
     folder, source = checkpoint(tmp_path / "model", head), tmp_path / "in.jsonl"
     rows = [HEADS[head][3], *HEADS[head][2]]
@@ -109,29 +117,19 @@ def test_files(tmp_path: Path, capsys, head: str) -> None:
         assert output.read_text(encoding="utf-8") == "".join(map(task.write if ending == ".tsv" else to_json, expected))
 
 
-@pytest.mark.parametrize(
-    ("head", "record", "lines"),
-    [
-        (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
-        (CLASSIFIER, NO_LABEL, "\t\n"),
-        (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
-        (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
-        (TAGGER, {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]}, "a b\tO\nc d\tB-x\n\n"),
-        (READER, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
-    ],
-)
+@pytest.mark.parametrize(("head", "record", "lines"), LINES)
 def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
     assert TASKS[head.__name__].write(record) == lines
 
 
-def test_a_row_that_the_model_does_not_read_is_named(tmp_path: Path) -> None:
+def test_a_row_that_the_model_does_not_read_is_named(tmp_path) -> None:
     wrong = {"answers": ("Who ?", ["He", "."]), "roles": ("He sat .", 3), "classes": None, "pairs": ("a", 3)}
     for head, row in wrong.items():
         with pytest.raises((ValueError, TypeError), match="row 1"):
             predict(checkpoint(tmp_path / head, head), [HEADS[head][2][0], row])
 
 
-def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch) -> None:
+def test_standard_input_and_endings_that_do_not_fit(tmp_path, monkeypatch) -> None:
     one = checkpoint(tmp_path / "one")
     for model, name in ((one, "out.jsonl.gz"), (checkpoint(tmp_path / "two", "clusters"), "out.tsv")):
         with pytest.raises(ValueError, match="must end in"):
@@ -140,8 +138,8 @@ def test_standard_input_and_endings_that_do_not_fit(tmp_path: Path, monkeypatch)
     assert predict(one, "-") == predict(one, TEXTS)
 
 
-def test_models_without_a_head_or_with_another_one(tmp_path: Path) -> None:
-    for model in (path(), small_model(hf_elmo.ElmoForPreTraining, vocab_size=7)):
+def test_models_without_a_head_or_with_another_one(tmp_path) -> None:
+    for model in (path(), small_model(ElmoForPreTraining, vocab_size=7)):
         with pytest.raises(ValueError, match=r"ElmoForPreTraining.*head"):
             predict(model, ["a"])
     for function in (resolve, functools.partial(answer, passage="a")):
@@ -158,10 +156,7 @@ def interrupt(model: torch.nn.Module, call: Callable[[], object]) -> None:
     handle.remove()
 
 
-MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three windows
-
-
-def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path) -> None:
     model = CLASSIFIER.from_pretrained(checkpoint(tmp_path / "model"))
     source, output = write_lines(tmp_path / "in.txt", MANY), tmp_path / "out.jsonl"
     run = functools.partial(predict, model, source, output)
@@ -177,7 +172,7 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
+def test_several_processes_write_the_same_bytes(tmp_path) -> None:
     folder, source = checkpoint(tmp_path / "model"), write_lines(tmp_path / "in.txt", MANY)
     for workers in (1, 2):
         command = ["predict", str(source), str(tmp_path / f"{workers}.tsv"), "--model", str(folder)]
@@ -185,7 +180,7 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "1.tsv").read_bytes() == (tmp_path / "2.tsv").read_bytes()
 
 
-def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
+def test_speakers_and_genres_are_columns(tmp_path, monkeypatch) -> None:
     features = {"coreference_speakers": True, "coreference_num_genres": 3, "coreference_spans_per_word": 1.0}
     folder = checkpoint(tmp_path / "model", "clusters", **features)
     documents = ["Ann saw a dog .\nShe ran .\nIt came .", "He slept .\nHe ran ."]
@@ -204,11 +199,8 @@ def test_speakers_and_genres_are_columns(tmp_path: Path, monkeypatch) -> None:
     assert [one["genre_ids"].tolist() for one in read[:2]] == [[0], [2]]
 
 
-SPLIT = {"esim": ("don't go", "a-b , c"), "answers": ("don't go ?", "a.b  c,d"), "clusters": "a-b\nc."}
-
-
 @pytest.mark.parametrize("head", SPLIT)
-def test_tokenized_text_is_split_at_whitespace(tmp_path: Path, head: str) -> None:
+def test_tokenized_text_is_split_at_whitespace(tmp_path, head: str) -> None:
     folder, row = checkpoint(tmp_path, head), SPLIT[head]
     at_whitespace = predict(folder, [row])
     if head == "clusters":
@@ -218,7 +210,7 @@ def test_tokenized_text_is_split_at_whitespace(tmp_path: Path, head: str) -> Non
     assert predict(folder, [row]) != at_whitespace
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tmp_path) -> None:
     folder = checkpoint(tmp_path, "tags", word_vectors_vocab_size=6, word_vectors_size=4)
     tokenizer = ElmoTokenizer("whitespace")
     for tokenizer.words in (None, ["the", "a", ".", "b"]):
@@ -229,7 +221,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["classes", "tags of a CRF", "answers", "clusters"])
-def test_scores_that_are_nan_are_refused(tmp_path: Path, head: str) -> None:
+def test_scores_that_are_nan_are_refused(tmp_path, head: str) -> None:
     model_class, fields, rows, *_ = HEADS[head]
     model = small_model(model_class, **fields)
     for parameter in model.head.parameters():

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas
@@ -33,7 +32,7 @@ def words() -> ElmoTokenizer:
     return ElmoTokenizer()
 
 
-def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
+def test_a_row_for_each_question(words) -> None:
     words.words = ["the", "cat"]
     shuffled = (pandas.Series(own, index=[2, 0, 1]) for own in (QUESTIONS, PASSAGES, ANSWERS))
     columns = encode_questions(words, *shuffled, allow_no_answer=True)
@@ -48,7 +47,7 @@ def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
     assert columns.keys() - {"start_positions", "end_positions"} == encode_questions(words, QUESTIONS, PASSAGES).keys()
 
 
-def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
+def test_pieces_share_the_words_of_stride(words) -> None:
     given = {"max_length": 12, "stride": 2}
     columns = encode_questions(words, *ONE, numbers=[70], **given)
     assert columns["piece"] == [[70, 6, 0, 5], [70, 6, 3, 5], [70, 6, 6, 5]]
@@ -63,7 +62,7 @@ def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
 
 
-def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words: ElmoTokenizer) -> None:
+def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words) -> None:
     """By default, one of 252 words or more; the other rows are as without it."""
     long, passages = " ".join(["which"] * 260), [PASSAGES[0], " ".join(PASSAGES[1:2] * 70)]
     columns = encode_questions(words, [QUESTIONS[0], long], passages)
@@ -74,7 +73,7 @@ def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words: ElmoT
     assert (alone["answer"], alone["score"]) == (both[1]["answer"], approx(both[1]["score"]))
 
 
-def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answer(words: ElmoTokenizer) -> None:
+def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answer(words) -> None:
     questions, passages = [*QUESTIONS, "Who?", " "], [*PASSAGES, "\n", "He."]
     answers = [*ANSWERS, *[{"text": [], "answer_start": []}] * 2]
     expected = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS)
@@ -85,7 +84,7 @@ def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answ
     assert all(record["answer"] for record in found[2:])
 
 
-def test_tokenized_text(words: ElmoTokenizer) -> None:
+def test_tokenized_text(words) -> None:
     answers = [{"text": ["10,000 )\tran"], "answer_start": [25]}, {"text": ["It"], "answer_start": [0]}]
     columns = encode_questions(words, *TOKENIZED, answers, pretokenized=True)
     split = [[text.split() for text in texts] for texts in TOKENIZED]
@@ -98,14 +97,14 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
         assert passage[record["start"] : record["end"]] == record["answer"]
 
 
-def test_an_answer_that_is_not_at_its_place_is_refused(words: ElmoTokenizer) -> None:
+def test_an_answer_that_is_not_at_its_place_is_refused(words) -> None:
     for text, start in (("cat", 5), ("away.", -5), ("  ", 31)):
         with pytest.raises(ValueError, match="question 7"):
             encode_questions(words, *ONE[:2], [{"text": [text], "answer_start": [start]}], numbers=[7])
 
 
 @pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
-def test_an_answer_takes_no_word_that_it_only_touches(words: ElmoTokenizer, text: str, start: int) -> None:
+def test_an_answer_takes_no_word_that_it_only_touches(words, text: str, start: int) -> None:
     passage = "It ate a mouse, and no cheese."
     columns = encode_questions(words, ["What?"], [passage], [{"text": [text], "answer_start": [start]}])
     (first,), (last,) = columns["start_positions"], columns["end_positions"]
@@ -150,7 +149,7 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
     assert 0 < empty < 6 if no_answer else empty == 0
 
 
-def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
+def test_one_question_and_several(words, tmp_path) -> None:
     """A mix with layer normalization reads each question alone."""
     model = make("answers", scalar_mix_layer_norm=True)
     several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
@@ -173,7 +172,7 @@ def prediction(columns: dict, spans: list[tuple[int, int] | None]) -> EvalPredic
     return EvalPrediction(tuple(logits), labels)
 
 
-def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
+def test_metrics_are_those_of_squad(words) -> None:
     columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
     passages, answers = (pandas.Series(own, index=[2, 0, 1]) for own in (PASSAGES, ANSWERS))
     metrics = squad_metrics(words, passages, answers, allow_no_answer=True)
@@ -186,7 +185,7 @@ def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
     assert forced(prediction(columns, [(7, 9), None, None]))["exact_match"] == pytest.approx(1 / 3)
 
 
-def test_metrics_join_pieces_of_numbered_rows(words: ElmoTokenizer) -> None:
+def test_metrics_join_pieces_of_numbered_rows(words) -> None:
     """Each batch of a map would number its questions from 0; Trainer's metrics would join their pieces."""
     numbers, given = [0, 2], {"max_length": 12, "stride": 2, "allow_no_answer": True}
     texts = [[rows[i] for i in numbers] for rows in (QUESTIONS, PASSAGES, ANSWERS)]
@@ -202,7 +201,7 @@ def test_metrics_join_pieces_of_numbered_rows(words: ElmoTokenizer) -> None:
 
 
 @pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
-def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: Path, name: str) -> None:
+def test_the_answers_of_squad_are_spans_of_words(words, shared, name: str) -> None:
     """The spans of the labels, cut out of the passages, are the answers, also in pieces and without an answer. The only
     exception ends inside a word: of "Father Julius Nieuwl", two of three words are right."""
     articles = json.loads((shared / "data" / "squad" / name).read_text(encoding="utf-8"))["data"]
@@ -220,7 +219,7 @@ def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: P
         assert found == pytest.approx({"exact_match": 1 - 1 / len(rows), "f1": 1 - 1 / 3 / len(rows)})
 
 
-def test_metrics_are_those_of_answers(words: ElmoTokenizer) -> None:
+def test_metrics_are_those_of_answers(words) -> None:
     """With pieces, stored layers, word vectors, and padding on the left."""
     words.words, words.padding_side = ["the", "cat"], "left"
     model = make("answers", allow_no_answer=True, word_vectors_vocab_size=5, word_vectors_size=4)

@@ -1,7 +1,5 @@
 """Stored layers of a frozen biLM."""
 
-from pathlib import Path
-
 import datasets
 import numpy as np
 import pytest
@@ -56,7 +54,7 @@ def gradients(head: str, rows: datasets.Dataset, tokenizer: ElmoTokenizer) -> di
     ("head", "dtype", "tolerance"),
     [("classifier", "bfloat16", 2**-7), ("pairs", "float32", 1e-5), ("tagger", "float16", 2**-10)],
 )
-def test_training_is_the_same_as_on_input_ids(tokenizer, head: str, dtype: str, tolerance: float) -> None:
+def test_training_is_the_same_as_on_input_ids(tokenizer, head, dtype: str, tolerance: float) -> None:
     tokenizer.padding_side = "right" if head == "classifier" else "left"
     rows = data(tokenizer, head)
     expected = gradients(head, rows, tokenizer)
@@ -69,7 +67,7 @@ def test_training_is_the_same_as_on_input_ids(tokenizer, head: str, dtype: str, 
 
 
 @pytest.mark.parametrize("head", ["letters", "classifier", "pairs", "tagger"])
-def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_what_is_stored(tokenizer, head) -> None:
     """The layers of rows in any format and order, in batches of several rows and of one; also without boundaries."""
     model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_tokens=8)
@@ -88,7 +86,7 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         torch.testing.assert_close(found, model(**collate(list(rows))).logits)
 
 
-def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
+def test_the_file_is_reused_for_the_same_weights_only(tmp_path, tokenizer, head) -> None:
     model, rows = make(head), data(tokenizer, head)
     first = store_layers(model, rows, folder=tmp_path)
     (file,) = tmp_path.glob("layers-*.arrow")
@@ -109,7 +107,7 @@ def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("head", "dtype"), [("classifier", "float16"), ("pairs", "bfloat16"), ("tagger", "float16")])
-def test_layers_of_another_bilm_are_refused(tokenizer: ElmoTokenizer, head: str, dtype: str, side: str) -> None:
+def test_layers_of_another_bilm_are_refused(tokenizer, head, dtype: str, side: str) -> None:
     model, other, rows = make(head), make(head), data(tokenizer, head).remove_columns("labels")
     with torch.no_grad():
         for parameter in other.elmo.parameters():
@@ -122,7 +120,7 @@ def test_layers_of_another_bilm_are_refused(tokenizer: ElmoTokenizer, head: str,
     assert "input_ids" in LayersCollator(tokenizer, make(head, freeze_bilm=False))(list(rows))
 
 
-def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_what_cannot_be_stored(tokenizer, head) -> None:
     model, rows = make(head), data(tokenizer, head)
     for side in ("left", "right"):
         padded = tokenizer(["a b c", "d"], padding=True, padding_side=side)
@@ -137,7 +135,7 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         store_layers(model, rows)
 
 
-def test_parts_of_a_data_set(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_parts_of_a_data_set(tokenizer, head) -> None:
     rows = data(tokenizer, head)
     parts = store_layers(make(head), datasets.DatasetDict(train=rows, dev=rows.select([]), test=rows.select([0, 2])))
     assert [parts[name].num_rows for name in ("train", "dev", "test")] == [len(rows), 0, 2]

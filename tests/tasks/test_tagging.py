@@ -1,7 +1,5 @@
 """Taggers on Trainer: files, batches, metrics over spans and over semantic roles, the pipeline."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,10 +14,52 @@ from tests.heads import TAGS, make
 
 IDS = TAGS["id2label"]
 TEXT = "Anna-Lena (of Rome) met  Bob."
+CONLLU = "# newdoc\n# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t#\tO\n3.1\t_\t_\n"
+ANNA = [("Anna", "B-x"), ("met", "O")]
+FILES = {
+    "documents": ("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n", {}, [[ANNA[0], ("1-2", "O")], [("#", "O")]]),
+    "CoNLL-U": (CONLLU, {"word": 1, "tag": 2}, [[("New York", "B-y"), ("it", "O"), ("#", "O")]]),
+    "sources": ("#\thttp://a.b/c\t[2009-10-17]\n1\tAnna\tB-x\tO\n2\tmet\tO\tO\n", {"word": 1, "tag": 2}, [ANNA]),
+    "comments of columns": ("# newdoc\n# id 17\tdomain=en\nAnna _ _ B-x\n#met _ _ O\n", {}, [[ANNA[0], ("#met", "O")]]),
+    "a comment of two words": ("# newdoc\nAnna B-x\n# sent_id = 3\nmet O\n", {}, [ANNA]),
+    "no-break space": ("\xa0 O\nAnna\tB-x\na\xa0b  O\n", {}, [[("\xa0", "O"), ANNA[0], ("a\xa0b", "O")]]),
+    "a tab among spaces": ("Anna B-x\nmet\tO\n", {}, [ANNA]),
+    "spaces among tabs": ("Anna\tB-x \nmet O\r\n \n", {}, [ANNA]),
+    "hashtags": ("#end\tO\n#begin O\n#newdoc\tO\n", {}, [[("#end", "O"), ("#begin", "O"), ("#newdoc", "O")]]),
+    "WebAnno": ("#Text=Anna met\n1-1\t0-4\tAnna\tB-x\n1-2\t5-8\tmet\tO\n", {"word": 2, "tag": 3}, [ANNA]),
+    "nothing": ("\n", {}, []),
+}
+ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
+ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
+# True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
+CASES = {
+    "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
+    "the verb does not count": ("B-ARG0 B-V O", "B-ARG0 O B-V", (1, 0, 0)),
+    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V O", (0, 1, 1)),
+    "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
+    "a continuation of nothing": ("B-V O B-ARG1", "B-V O B-C-ARG1", (1, 0, 0)),
+    "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
+    "nothing found": ("B-ARG0 B-V", "O O", (0, 0, 1)),
+    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 O", "B-ARG0 B-ARG1 B-V B-ARG1 O", (1, 2, 1)),
+}
+WRONG_LINES = [
+    ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
+    ("Anna\nmet\n", {}, 1),
+    ("Anna\tB-x\n\n\tO\n", {}, 3),
+    ("Anna\tB-x\nmet\t\n", {}, 2),
+    ("Anna B-x\nNew York B-y\n", {}, 2),
+    ("Anna NNP B-x\n", {"tag": -4}, 1),
+]
+ARGUMENTS = [
+    ("B-ARG1 I-ARG1 B-V O B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
+    ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
+    ("B-C-ARG1 O B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
+    ("I-ARG0 I-ARG1 I-ARG1 O I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
+]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: str) -> None:
+def test_the_collator_is_that_of_transformers(tokenizer, side: str) -> None:
     tokenizer.padding_side = side
     encoded = tokenizer([["Ann", "met", "Bob"], ["It"]], is_split_into_words=True)
     encoded["labels"] = tokenizer.align_labels(encoded, [[1, 0, 3], [0]])
@@ -34,28 +74,8 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
         make("tagger")(**hf_elmo.TaggingCollator(tokenizer)(rows))
 
 
-ANNA = [("Anna", "B-x"), ("met", "O")]
-FILES = {
-    "documents": ("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n", {}, [[ANNA[0], ("1-2", "O")], [("#", "O")]]),
-    "CoNLL-U": (
-        "# newdoc\n# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t#\tO\n3.1\t_\t_\n",
-        {"word": 1, "tag": 2},
-        [[("New York", "B-y"), ("it", "O"), ("#", "O")]],
-    ),
-    "sources": ("#\thttp://a.b/c\t[2009-10-17]\n1\tAnna\tB-x\tO\n2\tmet\tO\tO\n", {"word": 1, "tag": 2}, [ANNA]),
-    "comments of columns": ("# newdoc\n# id 17\tdomain=en\nAnna _ _ B-x\n#met _ _ O\n", {}, [[ANNA[0], ("#met", "O")]]),
-    "a comment of two words": ("# newdoc\nAnna B-x\n# sent_id = 3\nmet O\n", {}, [ANNA]),
-    "no-break space": ("\xa0 O\nAnna\tB-x\na\xa0b  O\n", {}, [[("\xa0", "O"), ANNA[0], ("a\xa0b", "O")]]),
-    "a tab among spaces": ("Anna B-x\nmet\tO\n", {}, [ANNA]),
-    "spaces among tabs": ("Anna\tB-x \nmet O\r\n \n", {}, [ANNA]),
-    "hashtags": ("#end\tO\n#begin O\n#newdoc\tO\n", {}, [[("#end", "O"), ("#begin", "O"), ("#newdoc", "O")]]),
-    "WebAnno": ("#Text=Anna met\n1-1\t0-4\tAnna\tB-x\n1-2\t5-8\tmet\tO\n", {"word": 2, "tag": 3}, [ANNA]),
-    "nothing": ("\n", {}, []),
-}
-
-
 @pytest.mark.parametrize("name", FILES)
-def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path: Path, name: str) -> None:
+def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path, name: str) -> None:
     text, columns, expected = FILES[name]
     (tmp_path / "a.txt").write_bytes(text.encode())
     found = read_conll(tmp_path / "a.txt", **columns).to_dict()
@@ -63,18 +83,8 @@ def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path:
     assert found == {"words": words, "tags": tags}
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "line"),
-    [
-        ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
-        ("Anna\nmet\n", {}, 1),
-        ("Anna\tB-x\n\n\tO\n", {}, 3),
-        ("Anna\tB-x\nmet\t\n", {}, 2),
-        ("Anna B-x\nNew York B-y\n", {}, 2),
-        ("Anna NNP B-x\n", {"tag": -4}, 1),
-    ],
-)
-def test_a_line_without_its_columns_is_named(tmp_path: Path, text: str, columns: dict, line: int) -> None:
+@pytest.mark.parametrize(("text", "columns", "line"), WRONG_LINES)
+def test_a_line_without_its_columns_is_named(tmp_path, text: str, columns: dict, line: int) -> None:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=rf"a\.txt, line {line}:"):
         read_conll(tmp_path / "a.txt", **columns)
@@ -95,7 +105,7 @@ def test_metrics_of_spans() -> None:
     assert (span_metrics(IDS)(prediction)["f1"], span_metrics(IDS, "IOB2")(prediction)["f1"]) == (1.0, 0.0)
 
 
-def test_labels_that_are_no_spans_have_an_accuracy(recwarn: pytest.WarningsRecorder) -> None:
+def test_labels_that_are_no_spans_have_an_accuracy(recwarn) -> None:
     found = span_metrics({0: "NOUN", 1: "VERB", 2: "X"})(EvalPrediction(np.eye(3)[None], np.array([[0, 1, 1]])))
     assert (found, len(recwarn)) == ({"accuracy": 2 / 3}, 0)
 
@@ -133,34 +143,9 @@ def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> Non
         assert [one["entity"] for one in batched[0]] == [one["entity"] for one in alone]
 
 
-ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
-ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
-
-
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ("B-ARG1 I-ARG1 B-V O B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
-        ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
-        ("B-C-ARG1 O B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
-        ("I-ARG0 I-ARG1 I-ARG1 O I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
-    ],
-)
+@pytest.mark.parametrize(("tags", "expected"), ARGUMENTS)
 def test_arguments_are_spans_with_their_continuations(tags: str, expected: list) -> None:
     assert hf_elmo.arguments_of(tags.split()) == expected
-
-
-# True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
-CASES = {
-    "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
-    "the verb does not count": ("B-ARG0 B-V O", "B-ARG0 O B-V", (1, 0, 0)),
-    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V O", (0, 1, 1)),
-    "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
-    "a continuation of nothing": ("B-V O B-ARG1", "B-V O B-C-ARG1", (1, 0, 0)),
-    "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
-    "nothing found": ("B-ARG0 B-V", "O O", (0, 0, 1)),
-    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 O", "B-ARG0 B-ARG1 B-V B-ARG1 O", (1, 2, 1)),
-}
 
 
 @pytest.mark.parametrize("case", [*CASES, "together"])

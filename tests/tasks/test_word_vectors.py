@@ -2,7 +2,6 @@
 
 import gzip
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,7 +38,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_format_is_read(tmp_path: Path, name: str) -> None:
+def test_every_format_is_read(tmp_path, name: str) -> None:
     (tmp_path / name).write_bytes(FILES[name])
     words, vectors = read_word_vectors(tmp_path / name)
     assert (words, vectors.dtype) == (WORDS, np.float32)
@@ -50,7 +49,7 @@ def test_every_format_is_read(tmp_path: Path, name: str) -> None:
     assert read_word_vectors(tmp_path / name, words=["the", "Rain"], limit=3)[0] == ["the"]  # 3 vectors of the file
 
 
-def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
+def test_words_with_spaces_and_words_that_occur_twice(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("\ufeffthe 1 2\n. . 3 4\nthe 5 6\n 7 8\n\xa0 9 1\na\rb 0 1\n", encoding="utf-8")
     words, vectors = read_word_vectors(tmp_path / "a.txt")
     assert words == ["the", ". .", "\xa0"]
@@ -69,13 +68,13 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
         ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
     ],
 )
-def test_a_damaged_file_is_not_read(tmp_path: Path, name: str, content: bytes, named: str) -> None:
+def test_a_damaged_file_is_not_read(tmp_path, name: str, content: bytes, named: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=named):
         read_word_vectors(tmp_path / name)
 
 
-def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+def test_word_vectors_in_one_call(tmp_path, tokenizer) -> None:
     (tmp_path / "vectors.txt").write_bytes(FILES["glove.txt"])
     model = small_model(ElmoForSequenceClassification, num_labels=3).half()
     for source in (model, tmp_path / "saved"):
