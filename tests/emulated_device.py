@@ -16,7 +16,9 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-AVAILABLE = hasattr(backend_registration, "_setup_privateuseone_for_python_backend")  # from PyTorch 2.13 on
+# From PyTorch 2.13 on; beside a GPU, autograd would take the one for the other.
+AVAILABLE = hasattr(backend_registration, "_setup_privateuseone_for_python_backend") and not torch.cuda.is_available()
+REASON = "this PyTorch has no backend in Python, or there is a GPU"
 NAME = "gpu"
 aten = torch.ops.aten
 COPIES = {aten._to_copy.default, aten.copy_.default}  # between devices

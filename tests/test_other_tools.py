@@ -92,7 +92,8 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path, crf: bool, strategy
     sequence = torch.tensor([1, 2, 3, 0, 4, 4])  # of "Anna Maria Smith met Ann Bo"
     model.classifier.forward = lambda words, *_: 20.0 * torch.nn.functional.one_hot(sequence[None], 5)
     folder = save_checkpoint(tmp_path, model)
-    tag = pipeline("ner", model=model, tokenizer=Tokenizer(), aggregation_strategy=strategy, ignore_labels=[])
+    how = {"aggregation_strategy": strategy, "ignore_labels": [], "device": "cpu"}
+    tag = pipeline("ner", model=model, tokenizer=Tokenizer(), **how)
     found = tag("Anna Maria Smith met Ann Bo")
     spans = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
     assert [(span["entity_group"], span["word"]) for span in found] == spans

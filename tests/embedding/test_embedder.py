@@ -108,7 +108,7 @@ def threads_after(embedder: Embedder) -> tuple[np.ndarray, int]:
 def test_a_forked_worker_takes_one_thread_and_others_as_many_as_given(checkpoint, threads):
     threads(2)
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        vectors, number = pool.submit(threads_after, Embedder(checkpoint)).result(60)
+        vectors, number = pool.submit(threads_after, Embedder(checkpoint, device="cpu")).result(60)
     assert number == 1
     np.testing.assert_array_equal(vectors, embed(checkpoint, ["a b"])[0])
     assert threads_after(Embedder(checkpoint, threads=3))[1] == 3

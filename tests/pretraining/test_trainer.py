@@ -141,7 +141,7 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, begins_with):
     assert (begun > 0) == (begins_with in ("zeros", "settled")), "the test would prove too little"
 
 
-@pytest.mark.skipif(not emulated_device.AVAILABLE, reason="this PyTorch has no backend in Python")
+@pytest.mark.skipif(not emulated_device.AVAILABLE, reason=emulated_device.REASON)
 def test_a_second_training_on_a_gpu_goes_on_with_the_next_batches(tokenizer, tmp_path):
     def read(use_cpu: bool) -> list:
         trainer, batches = make_trainer(tokenizer, tmp_path, use_cpu=use_cpu, max_steps=3, save_strategy="no"), []
