@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining
-from tests.factories import save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
+from tests.factories import TEXTS, save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
 
 pytest.importorskip("nltk")
 
@@ -223,14 +223,17 @@ def test_what_is_published_is_an_average_in_half_precision(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_what_is_packed_for_a_gpu_trains_and_comes_back(tmp_path, monkeypatch) -> None:
-    rng, (corpus, out, model), package = Random(0), map(tmp_path.joinpath, ("a", "b", "c")), tmp_path / "package.tgz"
-    write_lines(corpus / "train.txt", (f"{' '.join(rng.choices(WORDS, k=9))} {rng.random()}" for _ in range(30_000)))
-    write_lines(corpus / "dev.txt", [" ".join(WORDS)])
-    write_lines(corpus / "vocab.txt", ["<S>", "</S>", "<UNK>", *sorted(WORDS)])
+    corpus, package, out, folder = map(tmp_path.joinpath, ("corpus", "package", "out", "model"))
+    for name in ("train.txt", "last.txt"):
+        write_lines(corpus / name, (" ".join(Random(number).choices(TEXTS, k=3)) for number in range(2000)))
+    tokenizer = small_tokenizer(corpus)
+    before = small_language_model(tokenizer)
+    init = save_checkpoint(tmp_path / "init", before, tokenizer)
     monkeypatch.setenv("PYTHON", sys.executable)
-    monkeypatch.setenv("MOST", "800000")
-    options = ["--steps=2", "--set=use_cpu=true", "--config=hidden_size=32", "--config=cell_size=32"]
-    for arguments in (["pack", corpus, package], ["train", package, out, "300", *options], ["unpack", out, model]):
+    monkeypatch.setenv("MOST", "100000")
+    options = ["--rows=4", "--readers=2", "--num-sampled=5", "--learning-rate=1"]
+    for arguments in (["pack", corpus, package, init], ["train", package, out, "9", *options], ["unpack", out, folder]):
         subprocess.run([Path(__file__).parents[1] / "examples/pretrain_compact/gpu.sh", *arguments], check=True)
-    assert 600_000 < package.stat().st_size < 800_000
-    assert ElmoForPreTraining.from_pretrained(model).config.hidden_size == 32
+    assert all(file.stat().st_size <= 100_000 for file in package.iterdir())
+    after = ElmoForPreTraining.from_pretrained(folder)
+    assert not torch.equal(before.lm_head.weight, after.lm_head.weight)

@@ -1,61 +1,41 @@
 #!/usr/bin/env bash
-# Trains on a machine with a GPU that is lent for minutes and that only small files get to and from:
-#     gpu.sh pack CORPUS PACKAGE [INIT]        the code, the corpus of run.sh (OUT/corpus) and a model to train further, as
-#         one file of at most 60 MB (MOST=BYTES); of train.txt, which is shuffled, as many lines as there is room for
-#     gpu.sh train PACKAGE OUT SECONDS [OPTIONS...]      there, for so long; the options are those of hf-elmo pretrain.
-#         OUT gets the model in pieces of 16 MB, and its log
-#     gpu.sh unpack OUT MODEL                  the pieces as a folder
-# The moving average of the weights is kept (--ema), so a training may end at any step. PYTHON names an interpreter that
-# has hf_elmo's dependencies; nothing is installed.
+# Trains further on a machine with a GPU that is lent for minutes and that only small files get to and from:
+#     gpu.sh pack CORPUS PACKAGE [INIT]    the code, the text of run.sh (OUT/corpus; each line once, with its number in
+#         train.txt and last.txt) and a model with its softmax, by default the one that ships, in a folder of files of
+#         at most 60 MB (MOST=BYTES)
+#     gpu.sh train PACKAGE OUT SECONDS [OPTIONS...]      there, for so long; the options are those of gpu_train.py.
+#         OUT gets the model, in float16, in pieces of 16 MB, and its log
+#     gpu.sh unpack OUT MODEL              the pieces as a folder
+# PYTHON names an interpreter that has hf_elmo's dependencies; nothing is installed.
 set -euo pipefail
-python=$(command -v "${PYTHON:-python3}")
+here=$(cd "$(dirname "$0")" && pwd)
+code=$here/../../hf_elmo
 
 pack() { # CORPUS PACKAGE [INIT]
-    local most=${MOST:-60000000} parts root left size lines
-    root=$(cd "$(dirname "$0")/../.." && pwd) parts=$(mktemp -d)
-    mkdir "$parts/corpus"
-    cp "$1/vocab.txt" "$1/dev.txt" "$parts/corpus"
-    cp -r "$root/hf_elmo" "$parts"
-    mv "$parts/hf_elmo/cli" "$parts/hf_elmo_cli"
-    rm -rf "$parts/hf_elmo/checkpoints"/elmo-*
-    [ $# -lt 3 ] || copy_model "$3" "$parts/init"
-    tar -czf "$2" -C "$parts" .
-    left=$((most - $(stat -c %s "$2") - 100000))
-    gzip -c "$1/train.txt" >"$parts/corpus/train.txt.gz"
-    size=$(stat -c %s "$parts/corpus/train.txt.gz") lines=$(wc -l <"$1/train.txt")
-    if [ "$size" -gt "$left" ]; then
-        lines=$((lines * (left * 98 / 100) / size))
-        head -n "$lines" "$1/train.txt" | gzip -c >"$parts/corpus/train.txt.gz"
-    fi
-    tar -czf "$2" -C "$parts" .
+    local parts
+    parts=$(mktemp -d)
+    mkdir -p "$parts/hf_elmo/checkpoints" "$2"
+    cp "$here/gpu_train.py" "$parts"
+    tar -c -C "$code" --exclude 'elmo-*' --exclude cli . | tar -x -C "$parts/hf_elmo"
+    cp -r "${3:-$code/checkpoints/elmo-compact-en}" "$parts/init"
+    LC_ALL=C sort "$1/train.txt" "$1/last.txt" | uniq -c | sed 's/^ *//' | LC_ALL=C sort -s -n -k 1,1 >"$parts/counts.txt"
+    tar -c -C "$parts" . | xz -9 -T 0 | split -b "${MOST:-60000000}" - "$2/package."
     rm -rf "$parts"
-    echo "$2: $lines lines of train.txt, $(stat -c %s "$2") bytes"
-}
-
-copy_model() { # FROM TO: the files of a model without its checkpoints
-    mkdir -p "$2"
-    find "$1" -maxdepth 1 -type f ! -name 'trainer_state.json' -exec cp {} "$2" \;
 }
 
 train() { # PACKAGE OUT SECONDS OPTIONS...
-    local package=$1 out=$2 seconds=$3 work
-    work=$(mktemp -d) init=()
-    mkdir -p "$out"
-    tar -xzf "$package" -C "$work"
-    [ ! -d "$work/init" ] || init=(--init "$work/init")
-    # SIGINT ends a training after its step.
-    PYTHONPATH=$work timeout --preserve-status --kill-after 60 --signal INT "$seconds" \
-        "$python" -m hf_elmo pretrain "$work/corpus/train.txt.gz" "$work/out" --words --recipe new \
-        --vocab "$work/corpus/vocab.txt" --ema 0.999 --steps 1000000000 --set lr_scheduler_type=constant_with_warmup \
-        --set warmup_steps=300 --set save_strategy=no --set disable_tqdm=true "${init[@]}" "${@:4}" 2>&1 | tee "$out/log.txt"
-    copy_model "$work/out" "$work/model"
-    tar -cz -C "$work/model" . | split -b 16000000 - "$out/piece."
+    local work
+    work=$(mktemp -d)
+    mkdir -p "$2"
+    cat "$1"/package.* | tar -xJ -C "$work"
+    PYTHONPATH=$work "${PYTHON:-python3}" "$work/gpu_train.py" "$work" "$work/out" "${@:3}" 2>&1 | tee "$2/log.txt"
+    tar -c -C "$work/out" . | split -b 16000000 - "$2/piece."
     rm -rf "$work"
 }
 
 unpack() { # OUT MODEL
     mkdir -p "$2"
-    cat "$1"/piece.* | tar -xz -C "$2"
+    cat "$1"/piece.* | tar -x -C "$2"
 }
 
 "$@"

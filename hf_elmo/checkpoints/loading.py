@@ -77,7 +77,13 @@ def load_weights(
     if model_class is None:
         architectures = AutoConfig.from_pretrained(place).architectures or [""]
         model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
-    return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+    is_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # it would last for a moment
+    try:
+        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+    finally:
+        if is_shown:
+            logging.enable_progress_bar()
 
 
 def find_device(device: Device) -> torch.device:

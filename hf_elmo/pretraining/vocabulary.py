@@ -72,11 +72,6 @@ class Vocabulary:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
 
-    def rows_in(self, old: "Vocabulary") -> np.ndarray:
-        """The id in `old` of each word of this vocabulary, -1 where `old` lacks it: `[len(self)]` int64."""
-        rows = {word: row for row, word in enumerate(old.words)}
-        return np.array([rows.get(word, -1) for word in self.words], dtype=np.int64)
-
 
 def require_vocabulary(path: str | Path) -> None:
     """Raises ValueError if a file exists that is no vocabulary, such as a text, and would be replaced by one."""
@@ -135,8 +130,8 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
         new: the vocabulary that it gets.
     """
     head = model.lm_head
-    rows = torch.as_tensor(new.rows_in(old), device=head.weight.device)
-    source = torch.where(rows < 0, old.unk_id, rows)
+    row_of = {word: row for row, word in enumerate(old.words)}
+    source = torch.tensor([row_of.get(word, old.unk_id) for word in new.words], device=head.weight.device)
     bias, shared = head.bias[source], source == old.unk_id
     bias[shared] -= torch.log(shared.sum().to(bias.dtype))
     model.lm_head = nn.Linear(head.in_features, len(new)).to(head.weight)

@@ -69,9 +69,7 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     else:
         paths = [file for file in filesystem.glob(path) if not filesystem.isdir(file)]
     if not paths:
-        error = FileNotFoundError(f"there is no file {os.fspath(pattern)!r:.80}")
-        error.add_note("For texts, pass a list of them.")
-        raise error
+        raise FileNotFoundError(f"there is no file {os.fspath(pattern)!r:.80}; for texts, pass a list of them")
     is_local = isinstance(filesystem, LocalFileSystem)
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
