@@ -45,6 +45,16 @@ def alone(model: torch.nn.Module, *texts: str) -> Any:
     return model(**Tokenizer()(*texts, return_tensors="pt"))
 
 
+def test_feature_extraction(tmp_path):
+    model = small_model()
+    folder = save_checkpoint(tmp_path, model, Tokenizer())
+    features = pipeline("feature-extraction", model=str(folder))(SENTENCES, batch_size=3)
+    for sentence, found in zip(SENTENCES, features, strict=True):
+        expected, found = alone(model, sentence).last_hidden_state[0], np.array(found)[0]
+        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
+        assert not found[len(expected) :].any()
+
+
 @pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
 def test_text_classification(tmp_path, paired: bool) -> None:
     model = classifier(classifier_text_pairs=paired)
