@@ -583,7 +583,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if any("bilm.initial_" in key for key in info["missing_keys"]):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
-        model._freeze(model.config.freeze_bilm and not cls._trains_bilm)  # loading has replaced the parameters
+        if not model._hf_peft_config_loaded:  # adapters have frozen what they adapt
+            model._freeze(model.config.freeze_bilm and not cls._trains_bilm)  # loading has replaced the parameters
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:

@@ -305,3 +305,12 @@ def test_a_sampled_softmax_does_not_pass_by_its_adapter(peft) -> None:
         model.train()(**inputs)
     adapted = model.eval()(**inputs).loss
     torch.testing.assert_close(adapted, model.merge_and_unload()(**inputs).loss)
+
+
+def test_what_adapters_freeze_stays_frozen_in_a_model_loaded_with_them(peft, tmp_path) -> None:
+    base = classifier(freeze_bilm=False)
+    save_checkpoint(tmp_path / "base", base)
+    base = ElmoForSequenceClassification.from_pretrained(tmp_path / "base")
+    peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["carry"])).save_pretrained(tmp_path / "adapter")
+    model = ElmoForSequenceClassification.from_pretrained(tmp_path / "adapter")
+    assert not any(parameter.requires_grad for parameter in model.parameters())
