@@ -2,9 +2,9 @@
 
     python examples/pretrain_compact/publish.py outputs/run3 hf_elmo/checkpoints/elmo-compact-en
 
-The checkpoint is the last one in the folder of the training run. `--average RUN SHARE` mixes in the weights of another
-run: the mean of two runs, one of which began where the other ended, predicts better than either (Wortsman et al. 2022,
-"Model soups"). The card (README.md) is written by hand and left as it is.
+The checkpoint is the last one in the folder of the training run, or that folder itself, if it has none. `--average RUN
+SHARE` mixes in the weights of another run: the mean of two runs, one of which began where the other ended, predicts
+better than either (Wortsman et al. 2022, "Model soups"). The card (README.md) is written by hand and left as it is.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="folder to write")
     parser.add_argument("--average", nargs=2, metavar=("RUN", "SHARE"), help="another run, and its share")
     options = parser.parse_args(arguments)
-    checkpoint, folder = get_last_checkpoint(options.run), options.folder
+    checkpoint, folder = get_last_checkpoint(options.run) or options.run, options.folder
     model = ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
     weights = model.state_dict()
     if options.average:
