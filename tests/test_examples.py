@@ -209,9 +209,10 @@ def test_the_text_of_all_sources(tmp_path) -> None:
     assert parts["wikitext"] == ["The test was 3.5-mile .", "He went ."]
 
 
-def test_what_is_published_is_an_average_in_half_precision(tmp_path) -> None:
+@pytest.mark.parametrize("trained", ["run2/checkpoint-7", "run2"])
+def test_what_is_published_is_an_average_in_half_precision(tmp_path, trained: str) -> None:
     models, tokenizer = [], small_tokenizer(tmp_path)
-    for seed, run in enumerate(("run", "run2/checkpoint-7")):
+    for seed, run in enumerate(("run", trained)):
         models.append(small_model(ElmoForPreTraining, seed, vocab_size=len(tokenizer.vocabulary)))
         save_checkpoint(tmp_path / run, models[-1], tokenizer)
     publish.main([str(tmp_path / "run2"), str(tmp_path / "out"), "--average", str(tmp_path / "run"), "0.25"])
