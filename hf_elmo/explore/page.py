@@ -42,7 +42,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
             corpus = "a corpus" if explorer.corpus is None else os.fspath(explorer.corpus)
             gr.Markdown(f"Which uses of the word in {corpus} are nearest? (Peters et al. 2018, Table 4)")
             inputs = _sentence_and_word(explorer, "sentence", "The bank lent him a thousand pounds.", "bank")
-            typed = {"visible": explorer.corpus is None, "lines": 6, "max_lines": 12, "max_length": 20_000}
+            typed = {"visible": explorer.corpus is None, "lines": 6, "max_lines": 12}
             inputs.append(gr.Textbox(CORPUS, label="corpus, a sentence a line", **typed))
             inputs.append(gr.Slider(1, 20, 5, step=1, label="neighbors for each layer"))
             _view("Search", explorer.neighbors, inputs, "neighbors", tab.select)
@@ -54,7 +54,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
                 _view("Find", explorer.substitutes, inputs, "substitutes", tab.select)
         with gr.Tab("Plane") as tab:
             gr.Markdown("The uses of a word, or all words of some sentences, in the plane in which they differ most.")
-            sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10, max_length=5_000)
+            sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10)
             words = partial(_words, explorer, no_word=("all words",))
             word = words(CORPUS, "bank", label="uses of")
             sentences.change(words, [sentences, word], word, show_progress="hidden", **PRIVATE)
@@ -74,7 +74,7 @@ def _words(explorer: Explorer, text: str, word: str | None, no_word: tuple[str, 
 
 def _sentence_and_word(explorer: Explorer, label: str, sentence: str, word: str) -> list:
     with gr.Column(min_width=300):
-        field = gr.Textbox(sentence, label=label, lines=1, max_lines=3, max_length=2_000)
+        field = gr.Textbox(sentence, label=label, lines=1, max_lines=3)
         choice = _words(explorer, sentence, word, label="its word")
     field.change(partial(_words, explorer), [field, choice], choice, show_progress="hidden", **PRIVATE)
     return [field, choice]
