@@ -134,7 +134,12 @@ class _PaddedElmo(ElmoModel):
     packing_type = _Padding
 
     def read_layers(
-        self, inputs: Tensor, packing: _Padding, state: State | None = None, output_hidden_states: bool | None = None
+        self,
+        inputs: Tensor,
+        packing: _Padding,
+        state: State | None = None,
+        output_hidden_states: bool | None = None,
+        backward_inputs: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
         bilm, vectors, mask = self.bilm, inputs, packing.mask
         if not inputs.is_floating_point() and self.char_encoder.embedding is None:

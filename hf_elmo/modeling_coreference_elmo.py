@@ -13,7 +13,8 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, count_labels, refuse_unknown, scatter
-from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, masked_softmax, require
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, require
+from .modeling_pooling_elmo import masked_softmax
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)

@@ -6,7 +6,7 @@ batch `[batch, positions]` has a token or padding at each position.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from os import PathLike
 from types import ModuleType
@@ -768,30 +768,37 @@ class ElmoModel(ElmoPreTrainedModel):
         )
 
     def read_layers(
-        self, inputs: Tensor, packing: Packing, state: State | None = None, output_hidden_states: bool | None = None
+        self,
+        inputs: Tensor,
+        packing: Packing,
+        state: State | None = None,
+        output_hidden_states: bool | None = None,
+        backward_inputs: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
         """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
-        asked for, the same layers `[batch, positions, 2P]`; and the state."""
+        asked for, the same layers `[batch, positions, 2P]`; and the state. The backward direction reads
+        `backward_inputs`, if they are given: they, and its half of the layers, are in its reading order."""
         tokens = packing.pack(inputs)
-        indices = torch.stack((torch.arange(len(tokens), device=tokens.device), packing.reverse))
-        ((x, _), *layers), state = self.read(tokens, packing, state, indices=indices)
-        layers = [torch.cat((x, x), dim=1), *map(packing.join, layers)]
-        return *self.pad_layers(layers, packing, output_hidden_states), state
-
-    def pad_layers(
-        self, layers: list[Tensor], packing: Packing, output_hidden_states: bool | None
-    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None]:
-        """The layers `[packed, 2P]` and, if they are asked for, the same layers `[batch, positions, 2P]`."""
+        order = torch.arange(len(tokens), device=tokens.device)
+        indices = torch.stack((order, packing.reverse))
+        if backward_inputs is not None:  # in one call, so that a word that both directions read is computed once
+            if backward_inputs.shape[:2] != packing.shape:
+                raise ValueError(f"backward_input_ids has the shape {list(backward_inputs.shape)}, unlike input_ids.")
+            tokens = torch.cat((tokens, packing.pack(backward_inputs)))
+            indices = torch.stack((order, order + len(order)))
+            packing = replace(packing, reverse=order)
+        layers, state = self.read_directions(tokens, indices, packing, state)
+        layers = [packing.join(layer) for layer in layers]
         if not (self.config.output_hidden_states if output_hidden_states is None else output_hidden_states):
-            return layers, None
+            return layers, None, state
         hidden_states = tuple(map(packing.pad, layers))
         if torch.is_grad_enabled():  # go on with the returned tensors: `retain_grad` would give them no gradient
             layers = list(map(packing.pack, hidden_states))
-        return layers, hidden_states
+        return layers, hidden_states, state
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
-    def read(
-        self, tokens: Tensor, packing: Packing, state: State | None = None, *, indices: Tensor
+    def read_directions(
+        self, tokens: Tensor, indices: Tensor, packing: Packing, state: State | None = None
     ) -> tuple[list[Tensor], State]:
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
         the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which

@@ -1,4 +1,4 @@
-"""What all heads share: inputs, the words that a head reads, encoders and poolings, and the base classes."""
+"""What all heads share: inputs, the words that a head reads, encoders, and the base classes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -99,17 +99,6 @@ class ElmoWords:
         return align_left(self.packing.pad(packed), self.is_word)[0]
 
 
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """The softmax over the scores on the last axis that `mask` (broadcast) selects; zero for scores not selected."""
-    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
-
-
-def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The maximum `[batch, size]` of each row's vectors that `mask` selects; zero for a row without such vectors."""
-    lowest = torch.finfo(vectors.dtype).min
-    return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
-
-
 class RaggedLSTM(nn.LSTM):
     """A bidirectional `torch.nn.LSTM` over right-padded rows of different lengths."""
 
@@ -171,19 +160,6 @@ class ElmoTaskEncoder(nn.Module):
             vectors = torch.relu(self.feedforward(self.dropout(vectors)))
         encoded = self.bilstm(vectors, mask)
         return encoded if output_mix is None else torch.cat((encoded, self.dropout(output_mix)), dim=2)
-
-
-class ElmoAttentionPooling(nn.Module):
-    """The mean of word vectors, weighted by the softmax of learned scores (Lin et al. 2017; McCann et al. 2017)."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.scores = nn.Linear(size, 1)  # PEFT takes what ends in `score` for a classifier
-
-    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, size]` and `[batch, words]` to `[batch, size]`; zero for a row without words."""
-        weights = masked_softmax(self.scores(vectors).squeeze(2), mask)
-        return torch.bmm(weights[:, None], vectors)[:, 0]
 
 
 class ElmoHead(nn.Module):

@@ -274,7 +274,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         losses = (None,) * 3
         logits = (None,) * 2
-        layers, hidden_states, state = self._read_layers(
+        layers, hidden_states, state = self.elmo.read_layers(
             inputs, packing, state, output_hidden_states, backward_input_ids
         )
         directions = layers[-1].chunk(2, dim=1)
@@ -296,33 +296,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
         where the label is -100; and the state. The arguments are those of `forward`."""
         packing = Packing.of(self.elmo.unpadded(input_ids, attention_mask, None))
-        layers, _, state = self._read_layers(input_ids, packing, state, False, backward_input_ids)
+        layers, _, state = self.elmo.read_layers(input_ids, packing, state, False, backward_input_ids)
         targets = self._targets(labels, packing)
         predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
         nll = self._full_nll(torch.cat(layers[-1].chunk(2, dim=1))[predicted], targets[predicted])
         nll = nll.new_zeros(len(targets)).index_copy(0, predicted, nll)
         return packing.pad(nll.view(2, -1).T), state
-
-    def _read_layers(
-        self,
-        inputs: Tensor,
-        packing: Packing,
-        state: State | None,
-        output_hidden_states: bool | None,
-        backward_inputs: Tensor | None,
-    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
-        """[`ElmoModel.read_layers`] of `inputs`, which both directions read by default; `backward_inputs` are in the
-        reading order of the backward direction, and so is its half of the layers."""
-        if backward_inputs is None:
-            return self.elmo.read_layers(inputs, packing, state, output_hidden_states)
-        if backward_inputs.shape[:2] != packing.shape:
-            raise ValueError(f"backward_input_ids has the shape {list(backward_inputs.shape)}, unlike input_ids.")
-        # One call with the tokens of both directions, so that one that both directions read is computed once.
-        tokens = torch.cat((packing.pack(inputs), packing.pack(backward_inputs)))
-        indices = torch.arange(len(tokens), device=tokens.device).view(2, -1)
-        layers, state = self.elmo.read(tokens, packing, state, indices=indices)
-        layers = [torch.cat(tuple(layer), dim=1) for layer in layers]
-        return *self.elmo.pad_layers(layers, packing, output_hidden_states), state
 
     def _targets(self, labels: Tensor, packing: Packing) -> Tensor:
         """The labels `[2 * packed]` of the forward LM, then of the backward LM."""

@@ -11,16 +11,8 @@ from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, count_labels, refuse_unknown, scatter
-from .modeling_heads_elmo import (
-    ElmoAttentionPooling,
-    ElmoBiLSTM,
-    ElmoHead,
-    ElmoInputs,
-    ElmoTaskModel,
-    ElmoWords,
-    masked_softmax,
-    max_over,
-)
+from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords
+from .modeling_pooling_elmo import ElmoAttentionPooling, masked_softmax, max_over
 
 
 class ElmoTrilinear(nn.Module):

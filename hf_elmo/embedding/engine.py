@@ -249,7 +249,7 @@ class CorpusEncoder:
         order = _row_by_row(packing)
         # The indices of the words in the order in which each direction reads them.
         read = torch.empty_like(order).scatter_(1, order, indices.expand_as(order))
-        outputs, _ = self.model.read(ids, packing, indices=read)
+        outputs, _ = self.model.read_directions(ids, read, packing)
         layers = outputs[0].new_empty(len(outputs), len(indices), 2 * outputs[0].shape[2])
         order[BACKWARD] += len(indices)  # in an output, the backward direction follows the forward one
         halves = order.t().flatten()
