@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from hf_elmo.configuration_elmo import PUBLISHED_FILTERS, SENTENCE_BEGIN_ID, ElmoConfig
+from hf_elmo.configuration_elmo import BOS_ID, PUBLISHED_FILTERS, ElmoConfig
 from hf_elmo.tokenization_elmo import FIRST_WORD_ID, CharacterVocabulary
 
 from .allennlp import Entry, read_tensors, reorder
@@ -32,7 +32,7 @@ CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_emb
 UNKNOWN = "<oov>"
 # Their ids are consecutive. ELMoForManyLangs swaps two, in training, too: "<eow>" begins a word, and "<bow>" ends it.
 MARKERS = ("<bos>", "<eos>", "<eow>", "<bow>", "<pad>")
-MARKER_IDS = {UNKNOWN: 1, **{name: number for number, name in enumerate(MARKERS, SENTENCE_BEGIN_ID)}}
+MARKER_IDS = {UNKNOWN: 1, **{name: number for number, name in enumerate(MARKERS, BOS_ID)}}
 BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 
 

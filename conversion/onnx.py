@@ -146,8 +146,8 @@ class _PaddedElmo(ElmoModel):
             vectors = self.char_encoder(inputs)
         elif not inputs.is_floating_point():
             distinct, index = torch.unique(inputs.flatten(0, 1), dim=0, return_inverse=True)
-            characters = distinct[:, self.char_encoder.characters]
-            vectors = self.char_encoder._mix_filters(self.char_encoder._convolve(characters), distinct)
+            characters = distinct[:, self.char_encoder.character_columns]
+            vectors = self.char_encoder._project(self.char_encoder._convolve(characters), distinct)
             vectors = vectors.index_select(0, index).unflatten(0, inputs.shape[:2])
         vectors = vectors * mask[:, :, None]
         state = bilm.initial_state(vectors.shape[0], vectors) if state is None else state
@@ -179,7 +179,8 @@ class _PaddedBiLSTM(ElmoBiLSTM):
 class _PaddedClassifier(ElmoForSequenceClassification):
     def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
         """The words at their own positions. (How many texts a row holds is not known when a graph is traced.)"""
-        mask, boundaries, texts = inputs.mask, inputs.boundaries, [inputs.mask]
+        mask, boundaries = inputs.masks
+        texts = [mask]
         if self.reads_text_pairs:
             number = ((boundaries & mask).cumsum(1) + 1) // 2
             texts = [mask & (number == 1), mask & (number == 2)]

@@ -14,8 +14,8 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 VERSION = "0.1.0"  # of hf_elmo; config.json stores the version whose source files are saved with a checkpoint
 # The numbers in `input_ids`: 0 fills padded positions, 1 to 256 are the bytes 0 to 255, and five markers follow.
-SENTENCE_BEGIN_ID = 257
-SENTENCE_END_ID = 258
+BOS_ID = 257
+EOS_ID = 258
 WORD_BEGIN_ID = 259
 WORD_END_ID = 260
 WORD_PADDING_ID = 261
@@ -23,7 +23,7 @@ WORD_PADDING_ID = 261
 BOUNDARY_ID = 1
 UNKNOWN_ID = 2
 FIRST_VECTOR_ID = 3
-# Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for 1, for -1, or for all zeros.
+# Fields that are more than 0 or, for some of them, None: with 0, the model would be another one, without an error.
 POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled", "num_scalar_mixes")
 POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
@@ -191,8 +191,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     vocab_size: int | None = None
     num_sampled: int = 8192
     pad_token_id: int | None = 0
-    bos_token_id: int | None = SENTENCE_BEGIN_ID
-    eos_token_id: int | None = SENTENCE_END_ID
+    bos_token_id: int | None = BOS_ID
+    eos_token_id: int | None = EOS_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name in kwargs:  # other unknown names are transformers', of its other versions or of files on the Hub
@@ -206,9 +206,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             self.num_highway_layers = 0
             self.word_embedding_size = self.word_embedding_size or self.projection_size
         if self.char_projection is None:
-            of_words = self.word_embedding_size or 0
-            of_both = self.char_filters and self.word_vocab_size is not None
-            self.char_projection = bool(of_both) or self.num_filters + of_words != self.projection_size
+            size = self.num_filters + (self.word_embedding_size or 0)
+            has_both = self.num_filters > 0 and self.word_vocab_size is not None  # characters and whole words
+            self.char_projection = has_both or size != self.projection_size
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
         layers = range(self.num_hidden_layers + 1)
@@ -227,9 +227,6 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         def error(field: str, rule: str) -> ValueError:
             return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
 
-        for field, value in (("pad_token_id", 0), ("bos_token_id", 257), ("eos_token_id", 258)):
-            if getattr(self, field) != value:
-                raise error(field, f"must be {value}")
         for field in POSITIVE:
             value = getattr(self, field)
             if value is not None and value <= 0:

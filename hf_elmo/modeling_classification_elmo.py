@@ -10,17 +10,7 @@ from transformers.utils import can_return_tuple
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, count_labels, mean_over, refuse_unknown
 from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords
-from .modeling_pooling_elmo import ElmoAttentionPooling, masked_softmax, max_over
-
-
-def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
-    forward, backward = vectors.chunk(2, dim=2)
-    position = torch.arange(mask.shape[1], device=mask.device)
-    last = (mask * position).argmax(1)
-    first = mask.int().argmax(1)
-    rows = torch.arange(mask.shape[0], device=mask.device)
-    return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
+from .modeling_pooling_elmo import ElmoAttentionPooling, last_over, masked_softmax, max_over
 
 
 class ElmoBiattention(nn.Module):

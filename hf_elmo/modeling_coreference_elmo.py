@@ -226,7 +226,7 @@ class ElmoCoreferenceHead(ElmoHead):
         vectors = torch.cat([vectors[mask] for vectors, mask, _ in embedded])[order]
         encoded = torch.cat([self.encode(vectors, mask, mix)[mask] for vectors, mask, mix in embedded])[order]
         encoded = self.dropout(encoded)
-        speakers = numbers if self.pair_scorer.speaker is None else require("speaker_ids", speakers)
+        speakers = torch.zeros_like(numbers) if self.pair_scorer.speaker is None else require("speaker_ids", speakers)
         genres = [None] * len(lengths) if self.pair_scorer.genre is None else require("genre_ids", genres)
         packed = [self.dropout(vectors), encoded, self.span_vectors.attention(encoded).squeeze(1), numbers, speakers]
         columns = [*(part.split(lengths) for part in packed), genres]
@@ -363,8 +363,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             output_hidden_states=output_hidden_states,
         )
         sentences, hidden_states = self.read_words(inputs)
-        boundaries, numbers = _sentence_numbers(inputs)
-        is_word = inputs.mask & ~boundaries
+        mask, boundaries, numbers = _sentence_numbers(inputs)
+        is_word = mask & ~boundaries
         speakers = None if speaker_ids is None else speaker_ids[is_word]
         lengths = is_word.sum(1).tolist()
         mentions, loss = self.classifier(sentences, lengths, numbers[is_word], speakers, genre_ids, labels)
@@ -380,7 +380,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
     def read_words(self, inputs: ElmoInputs) -> tuple[list[tuple[ElmoWords, Tensor]], tuple[Tensor, ...] | None]:
         """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself. Returns the words
         of batches of sentences, each with the indices `[words]` of its words in the flattened batch of documents."""
-        boundaries, numbers = _sentence_numbers(inputs)
+        mask, boundaries, numbers = _sentence_numbers(inputs)
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
         given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": boundaries}
         for name, x in given.items():
@@ -390,7 +390,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         sentences = []
         layers = []
         indices = []
-        for index, is_token in _batches_of_sentences(inputs.mask, numbers):
+        for index, is_token in _batches_of_sentences(mask, numbers):
             rows = {name: x if x is None else x[index] for name, x in given.items()}
             (words,), states = super().read_words(replace(inputs, **rows, attention_mask=is_token, state=None))
             sentences.append((words, index[words.is_word]))
@@ -399,7 +399,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 indices.append(index[is_token])
         if not layers:
             return sentences, None
-        return sentences, scatter(torch.cat(layers)[torch.cat(indices).argsort()], inputs.mask).unbind(2)
+        return sentences, scatter(torch.cat(layers)[torch.cat(indices).argsort()], mask).unbind(2)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -409,12 +409,13 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             super()._init_weights(module)
 
 
-def _sentence_numbers(inputs: ElmoInputs) -> tuple[Tensor, Tensor]:
-    """The boundaries, and the number of the sentence of each position in its document, both `[batch, positions]`."""
+def _sentence_numbers(inputs: ElmoInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """`inputs.masks`, and the number of the sentence of each position in its document, `[batch, positions]`."""
     if inputs.input_ids is None and inputs.word_vector_ids is None:  # which mark them
         require("special_tokens_mask", inputs.special_tokens_mask)
-    boundaries = inputs.boundaries & inputs.mask
-    return boundaries, (boundaries.cumsum(1) + 1) // 2
+    mask, boundaries = inputs.masks
+    boundaries = boundaries & mask
+    return mask, boundaries, (boundaries.cumsum(1) + 1) // 2
 
 
 def _batches_of_sentences(mask: Tensor, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -19,7 +19,7 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .configuration_elmo import IGNORE_INDEX, SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_PADDING_ID, ElmoConfig
+from .configuration_elmo import BOS_ID, BOUNDARY_ID, EOS_ID, IGNORE_INDEX, WORD_PADDING_ID, ElmoConfig
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -57,26 +57,36 @@ def refuse_unknown(arguments: dict[str, Any]) -> None:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
 
 
-def padding_mask(attention_mask: Tensor | None, input_ids: Tensor | None, vectors: Tensor | None) -> Tensor:
-    """The positions that are not padding, `[batch, positions]`, bool: those that `attention_mask` marks; by default
-    those whose `input_ids` are not all zero, or, without `input_ids`, all positions of `vectors`."""
-    if attention_mask is not None:
-        return attention_mask.bool()
-    if input_ids is not None:
-        return (input_ids != 0).any(2)
-    return vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
+def token_masks(
+    attention_mask: Tensor | None,
+    special_tokens_mask: Tensor | None,
+    input_ids: Tensor | None,
+    vectors: Tensor | None,
+    word_vector_ids: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The positions that are not padding, and those of `<S>` and `</S>`, both `[batch, positions]`, bool.
 
-
-def sentence_boundaries(mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None) -> Tensor:
-    """The positions of `<S>` and `</S>`, `[batch, positions]`, bool: those that `special_tokens_mask` marks (padding is
-    marked, too), else those with their `input_ids`; else the first and the last token of each row in `mask`."""
-    if special_tokens_mask is not None:
-        return special_tokens_mask.bool()
+    Not padding are those that `attention_mask` marks; by default those whose `input_ids`, or else `word_vector_ids`,
+    are not zero; without both, all positions of `vectors`. Boundaries are those that `special_tokens_mask` marks (it
+    marks padding, too); by default those with their ids; without ids, the first and the last token of each row."""
+    is_boundary = None
     if input_ids is not None:
+        is_token = (input_ids != 0).any(2)
         character = input_ids[:, :, 1]  # the only one, between the markers of a word's begin and end
-        return (character == SENTENCE_BEGIN_ID) | (character == SENTENCE_END_ID)
-    position = mask.cumsum(1)
-    return mask & ((position == 1) | (position == position[:, -1:]))
+        is_boundary = (character == BOS_ID) | (character == EOS_ID)
+    elif word_vector_ids is not None:
+        is_token = word_vector_ids != 0
+        is_boundary = word_vector_ids == BOUNDARY_ID
+    else:
+        is_token = vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
+    if attention_mask is not None:
+        is_token = attention_mask.bool()
+    if special_tokens_mask is not None:
+        is_boundary = special_tokens_mask.bool()
+    if is_boundary is None:
+        position = is_token.cumsum(1)
+        is_boundary = is_token & ((position == 1) | (position == position[:, -1:]))
+    return is_token, is_boundary
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -98,7 +108,7 @@ def align_left(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     lengths = mask.sum(1)
     aligned = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
     indices = mask.flatten().nonzero().squeeze(1)
-    return scatter(values.flatten(0, 1).index_select(0, indices), aligned), aligned
+    return scatter(values.reshape(mask.numel(), *values.shape[2:]).index_select(0, indices), aligned), aligned
 
 
 def scatter(values: Tensor, mask: Tensor) -> Tensor:
@@ -128,7 +138,7 @@ class Packing:
     indices: Tensor  # [packed], the index of each packed token in the flattened batch
     reverse: Tensor  # [packed]; `packed[reverse]` has each row's tokens in the reading order of the backward direction
     batch_sizes: list[int]  # for each step (first tokens, second tokens, ...), the number of rows with a token there
-    rows: Tensor  # the indices in the batch of the rows that have tokens, the longest row first
+    rows: Tensor  # the numbers of the rows (of all texts) that have tokens, the longest row first
     shape: tuple[int, int]  # (batch, positions)
     num_rows: int  # the number of rows, with those that have no tokens
 
@@ -161,7 +171,7 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """`[batch, positions, ...]` to `[packed, ...]`."""
-        return padded.flatten(0, 1)[self.indices]
+        return padded.reshape(math.prod(self.shape), *padded.shape[2:])[self.indices]
 
     @torch.compiler.disable  # otherwise compiled again for each `shape`
     def pad(self, packed: Tensor) -> Tensor:
@@ -221,7 +231,7 @@ def bilstm_layer(
     device has no instructions for this dtype. The cell state is in float32 or float64.
 
     The arguments are those of [`LstmCall`], `state` is `hidden` and `cell`. Returns outputs `[directions, packed, P]`,
-    and the state after the last step of each row. Raises ValueError if shapes do not agree.
+    and the state after the last step of each row.
     """
     dtype = product_dtype(inputs)
     computed = dtype if has_instructions(dtype, inputs.device) else torch.float32
@@ -357,7 +367,7 @@ class ElmoCharacterEncoder(nn.Module):
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size = config.projection_size
         self.widest = max([width for width, _ in config.char_filters], default=0)
-        self.characters = slice(None) if self.word_embedding is None else slice(-1)  # columns of a row
+        self.character_columns = slice(None) if self.word_embedding is None else slice(-1)
         self.words_at_once = 4096  # bounds the memory of the convolutions; more words at once are not faster
         self.lengths_together = 4  # the number of adjacent lengths that are padded to the same length
 
@@ -365,7 +375,7 @@ class ElmoCharacterEncoder(nn.Module):
     def forward(self, character_ids: Tensor) -> Tensor:
         """Ids `[..., characters]` to vectors `[..., P]`; the vector of each distinct word is computed once."""
         if self.embedding is None:  # faster than to find the distinct words
-            return self._mix_filters(None, character_ids)
+            return self._project(None, character_ids)
         words = character_ids.flatten(0, -2)
         if backend := find_backend("word-vectors", self, words):
             vectors = backend()
@@ -378,11 +388,11 @@ class ElmoCharacterEncoder(nn.Module):
         """The vectors `[words, P]` of distinct words `[words, characters]`."""
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
-        characters = words[:, self.characters].contiguous()
+        characters = words[:, self.character_columns].contiguous()
         steps = torch.arange(1, characters.shape[1] + 1, device=words.device)
         lengths = ((characters != WORD_PADDING_ID) * steps).amax(1)
         if backend := find_backend("character-maxima", self, characters, lengths):
-            return self._mix_filters(self.activation(backend()), words)
+            return self._project(self.activation(backend()), words)
         # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
         # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
         group, order = (lengths // self.lengths_together).sort(stable=True)
@@ -391,7 +401,7 @@ class ElmoCharacterEncoder(nn.Module):
         for index, part in enumerate(parts):
             chunks += part[:, : (index + 1) * self.lengths_together - 1 + self.widest].split(self.words_at_once)
         vectors = torch.cat([self._convolve(chunk) for chunk in chunks if len(chunk)])
-        return self._mix_filters(vectors, words[order]).index_select(0, order.argsort())
+        return self._project(vectors, words[order]).index_select(0, order.argsort())
 
     def _convolve(self, characters: Tensor) -> Tensor:
         x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]
@@ -400,7 +410,7 @@ class ElmoCharacterEncoder(nn.Module):
         maxima = [y.max(2).values if y.requires_grad else y.amax(2) for y in windows]
         return self.activation(torch.cat(maxima, dim=1))
 
-    def _mix_filters(self, filters: Tensor | None, words: Tensor) -> Tensor:
+    def _project(self, filters: Tensor | None, words: Tensor) -> Tensor:
         for highway in self.highways:
             filters = highway(filters)
         if self.word_embedding is not None:
@@ -464,11 +474,11 @@ class ElmoBiLM(nn.Module):
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(ElmoLayer(config, not index) for index in range(config.num_hidden_layers))
-        self.hidden_size = config.projection_size
+        self.projection_size = config.projection_size
         self.cell_size = config.cell_size
         self.initial_hidden = self.initial_cell = None
         if config.settled_start:
-            self.initial_hidden = nn.Parameter(torch.zeros(config.num_hidden_layers, 2, self.hidden_size))
+            self.initial_hidden = nn.Parameter(torch.zeros(config.num_hidden_layers, 2, self.projection_size))
             self.initial_cell = nn.Parameter(torch.zeros(config.num_hidden_layers, 2, self.cell_size))
 
     def train(self, mode: bool = True) -> "ElmoBiLM":
@@ -493,7 +503,7 @@ class ElmoBiLM(nn.Module):
         """Zeros, or the stored start, on the device of `like`: `h` in the dtype of `like`, `c` in at least float32."""
         shape = (len(self.layers), 2, batch)
         cell_type = torch.promote_types(like.dtype, torch.float32)
-        state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
+        state = like.new_zeros(*shape, self.projection_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
         if self.initial_hidden is None:
             return state
         stored = self.initial_hidden, self.initial_cell
@@ -712,8 +722,14 @@ class ElmoModel(ElmoPreTrainedModel):
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         setattr(self.char_encoder, "embedding" if self.config.char_filters else "word_embedding", value)
 
-    def unpadded(self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """The [`padding_mask`] of a batch. Raises ValueError as `forward`."""
+    def masks_of(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+        special_tokens_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The [`token_masks`] of a batch. Raises ValueError as `forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
         name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
@@ -722,7 +738,7 @@ class ElmoModel(ElmoPreTrainedModel):
             raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
         if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
             raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
-        return padding_mask(attention_mask, input_ids, inputs_embeds)
+        return token_masks(attention_mask, special_tokens_mask, input_ids, inputs_embeds)
 
     @can_return_tuple
     def forward(
@@ -753,15 +769,14 @@ class ElmoModel(ElmoPreTrainedModel):
             ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
         """
         refuse_unknown(kwargs)
-        mask = self.unpadded(input_ids, attention_mask, inputs_embeds)
-        words = mask & ~sentence_boundaries(mask, input_ids, special_tokens_mask)
+        mask, boundaries = self.masks_of(input_ids, attention_mask, inputs_embeds, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         packing = self.packing_type.of(mask)
         layers, hidden_states, state = self.read_layers(inputs, packing, state, output_hidden_states)
         mixes = tuple(packing.pad(mix(layers)) for mix in (self.scalar_mix, *self.further_mixes))
         return ElmoModelOutput(
             last_hidden_state=mixes[0],
-            pooler_output=mean_over(mixes[0], words),
+            pooler_output=mean_over(mixes[0], mask & ~boundaries),
             hidden_states=hidden_states,
             scalar_mixes=mixes if len(mixes) > 1 else None,
             state=state if use_cache else None,
@@ -815,8 +830,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """ELMo as a layer of another network: the vectors of the words, without the sentence boundaries. Takes the
         arguments of `forward`, except `inputs_embeds`. Returns `num_scalar_mixes` mixes `[batch, words, 2P]`, with the
         words at the left end of each row, padded with zeros; and the mask `[batch, words]` of the words."""
-        mask = self.unpadded(input_ids, attention_mask, None)
+        mask, boundaries = self.masks_of(input_ids, attention_mask, None, kwargs.get("special_tokens_mask"))
         output = self(input_ids, mask, **{**kwargs, "return_dict": True})
-        words = mask & ~sentence_boundaries(mask, input_ids, kwargs.get("special_tokens_mask"))
-        aligned = [align_left(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
+        aligned = [align_left(mix, mask & ~boundaries) for mix in output.scalar_mixes or (output.last_hidden_state,)]
         return tuple(mix for mix, _ in aligned), aligned[0][1]

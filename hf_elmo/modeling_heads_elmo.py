@@ -20,8 +20,7 @@ from .modeling_elmo import (
     State,
     align_left,
     count_labels,
-    padding_mask,
-    sentence_boundaries,
+    token_masks,
 )
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -68,20 +67,13 @@ class ElmoInputs:
     output_hidden_states: bool | None = None
 
     @property
-    def mask(self) -> Tensor:
-        """The positions that are not padding, `[batch, positions]`, bool."""
-        ids = self.input_ids
-        if ids is None and self.word_vector_ids is not None:
-            ids = self.word_vector_ids[:, :, None]
+    def masks(self) -> tuple[Tensor, Tensor]:
+        """The [`token_masks`]: the positions that are not padding, and the boundaries, `[batch, positions]`, bool."""
         vectors = self.inputs_embeds if self.bilm_layers is None else self.bilm_layers
-        return padding_mask(self.attention_mask, ids, require("input_ids", vectors) if ids is None else None)
-
-    @property
-    def boundaries(self) -> Tensor:
-        """The [`sentence_boundaries`], `[batch, positions]`, bool; `word_vector_ids` mark them, too."""
-        if self.special_tokens_mask is None and self.input_ids is None and self.word_vector_ids is not None:
-            return self.word_vector_ids == BOUNDARY_ID
-        return sentence_boundaries(self.mask, self.input_ids, self.special_tokens_mask)
+        if self.input_ids is None and self.word_vector_ids is None:
+            require("input_ids", vectors)
+        masks = self.attention_mask, self.special_tokens_mask
+        return token_masks(*masks, self.input_ids, vectors, self.word_vector_ids)
 
 
 @dataclass
@@ -208,18 +200,16 @@ class ElmoHead(nn.Module):
 
 
 def warn_of_low_rate(parameter: nn.Parameter) -> None:
-    """At the first step of an optimizer of `parameter`, of a new head on a frozen biLM, logs a warning if its learning
+    """When an optimizer of `parameter`, of a new head on a frozen biLM, makes a step, logs a warning if its learning
     rate is too low for such a head (at most 2e-4), as the default of TrainingArguments is."""
 
     def check(optimizer: torch.optim.Optimizer, *_: object) -> None:
         for group in optimizer.param_groups:
-            if any(own is parameter for own in group["params"]):
-                hook.remove()
-                rate = group.get("initial_lr", group["lr"])  # that from which a schedule begins
-                if rate <= 2e-4:
-                    logger.warning(f"The learning rate is {rate}: a new head on a frozen biLM needs about 1e-3.")
+            rate = group.get("initial_lr", group["lr"])  # that from which a schedule begins
+            if rate <= 2e-4 and any(own is parameter for own in group["params"]):
+                logger.warning_once(f"The learning rate is {rate}: a new head on a frozen biLM needs about 1e-3.")
 
-    hook = register_optimizer_step_pre_hook(check)
+    register_optimizer_step_pre_hook(check)
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
@@ -282,8 +272,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
                 stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
-        boundaries = inputs.boundaries
-        texts = self._split_texts(inputs.mask, boundaries)
+        mask, boundaries = inputs.masks
+        texts = self._split_texts(mask, boundaries)
         packing = Packing.of(torch.stack(texts))
         layers, hidden_states = self._layers(inputs, packing) if self.config.use_elmo else ([], None)
         words = []
@@ -312,7 +302,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 raise ValueError(f"bilm_layers have the dtype {stored.dtype}, not floats: use a collator of hf_elmo.")
             self.require_frozen_bilm()
             return packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1), None
-        self.elmo.unpadded(inputs.input_ids, inputs.mask, inputs.inputs_embeds)  # checks the shapes
+        self.elmo.masks_of(inputs.input_ids, inputs.attention_mask, inputs.inputs_embeds)  # checks the shapes
         vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
         state = inputs.state and tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in inputs.state)
         return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]

@@ -15,6 +15,16 @@ def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
     return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
 
 
+def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
+    forward, backward = vectors.chunk(2, dim=2)
+    position = torch.arange(mask.shape[1], device=mask.device)
+    last = (mask * position).argmax(1)
+    first = mask.int().argmax(1)
+    rows = torch.arange(mask.shape[0], device=mask.device)
+    return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
+
+
 class ElmoAttentionPooling(nn.Module):
     """The mean of word vectors, weighted by the softmax of learned scores (Lin et al. 2017; McCann et al. 2017)."""
 

@@ -270,7 +270,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 offloading or a hook.
         """
         refuse_unknown(kwargs)
-        packing = Packing.of(self.elmo.unpadded(input_ids, attention_mask, inputs_embeds))
+        mask, _ = self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)
+        packing = Packing.of(mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         losses = (None,) * 3
         logits = (None,) * 2
@@ -295,7 +296,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, State]:
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
         where the label is -100; and the state. The arguments are those of `forward`."""
-        packing = Packing.of(self.elmo.unpadded(input_ids, attention_mask, None))
+        mask, _ = self.elmo.masks_of(input_ids, attention_mask, None)
+        packing = Packing.of(mask)
         layers, _, state = self.elmo.read_layers(input_ids, packing, state, False, backward_input_ids)
         targets = self._targets(labels, packing)
         predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)

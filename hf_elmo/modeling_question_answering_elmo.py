@@ -199,7 +199,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         words, hidden_states = self.read_words(inputs)
         start, end, no_answer = self.qa_outputs(words)
         passage = words[1]
-        mask = inputs.mask
+        mask, _ = inputs.masks
         unpadded = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
         in_passage = scatter(passage.is_word[mask], unpadded)  # with padding moved to the right
         start, end = (_at_words(scores[passage.mask], in_passage, no_answer) for scores in (start, end))

@@ -163,9 +163,9 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
     def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
         """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
         gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).split(5 * self.hidden_size, dim=1)
-        # Under autocast, products have autocast's dtype, but the cell, a sum over words, has the dtype of the weights.
+        # The cell is a sum over words, in float32 at least; products have the dtype of the weights, or autocast's.
         hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
-        cell = self.bias.new_zeros(hidden.shape)
+        cell = self.bias.new_zeros(hidden.shape, dtype=torch.promote_types(self.bias.dtype, torch.float32))
         dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
         weight_hh = self.weight_hh.T.to(hidden)
         outputs = []

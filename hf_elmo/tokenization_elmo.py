@@ -14,11 +14,11 @@ from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import to_py_obj
 
 from .configuration_elmo import (
+    BOS_ID,
     BOUNDARY_ID,
+    EOS_ID,
     FIRST_VECTOR_ID,
     IGNORE_INDEX,
-    SENTENCE_BEGIN_ID,
-    SENTENCE_END_ID,
     UNKNOWN_ID,
     WORD_BEGIN_ID,
     WORD_END_ID,
@@ -80,7 +80,7 @@ class CharacterVocabulary:
     def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
         self.characters = list(characters)
         self.embedded_words = None if embedded_words is None else list(embedded_words)
-        ids = chain(range(UNKNOWN_CHARACTER_ID + 1, SENTENCE_BEGIN_ID), count(WORD_PADDING_ID + 1))
+        ids = chain(range(UNKNOWN_CHARACTER_ID + 1, BOS_ID), count(WORD_PADDING_ID + 1))
         self.character_ids = dict(zip(self.characters, ids, strict=False))
         self.names = {character_id: character for character, character_id in self.character_ids.items()}
         self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
@@ -168,10 +168,10 @@ def _plain(texts: Any, empty: str = "") -> Any:
     if isinstance(texts, str):
         return drop_surrogates(texts) or empty
     texts = texts.tolist() if hasattr(texts, "tolist") else texts
-    if not isinstance(texts, (list, tuple)):
+    if not isinstance(texts, Sequence):
         return texts
     plain = [_plain(text, empty) for text in texts]
-    return plain if isinstance(texts, list) else tuple(plain)
+    return tuple(plain) if isinstance(texts, tuple) else plain
 
 
 # The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
@@ -235,10 +235,10 @@ class ElmoTokenizer(TokenizersBackend):
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     # The ids of padding and of the one character of `<S>` and of `</S>`; any string can be spelled: none is unknown.
     pad_token_id = 0
-    bos_token_id = SENTENCE_BEGIN_ID
-    eos_token_id = SENTENCE_END_ID
+    bos_token_id = BOS_ID
+    eos_token_id = EOS_ID
     unk_token_id = None
-    all_special_ids = [0, SENTENCE_BEGIN_ID, SENTENCE_END_ID]  # noqa: RUF012
+    all_special_ids = [0, BOS_ID, EOS_ID]  # noqa: RUF012
     _tokenizer: Tokenizer
     from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which declares no type
 
@@ -354,7 +354,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _boundary_rows(self) -> dict[str, np.ndarray]:
         """A dictionary of the rows `[row_length]` of `<S>` and `</S>`."""
-        rows = _character_rows([SENTENCE_BEGIN_ID, SENTENCE_END_ID], [1, 1], self.max_word_length)
+        rows = _character_rows([BOS_ID, EOS_ID], [1, 1], self.max_word_length)
         word_ids = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
         rows = np.hstack((rows, word_ids[:, : self.row_length - self.max_word_length]))
         return dict(zip(self._boundaries, rows, strict=True))
@@ -374,7 +374,7 @@ class ElmoTokenizer(TokenizersBackend):
             characters = {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
         else:
             characters = {"<unknown>": UNKNOWN_CHARACTER_ID, **self.character_vocab.character_ids}
-        return {self.pad_token: 0, **characters, **{name: i for i, name in enumerate(markers, SENTENCE_BEGIN_ID)}}
+        return {self.pad_token: 0, **characters, **{name: i for i, name in enumerate(markers, BOS_ID)}}
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
@@ -405,8 +405,8 @@ class ElmoTokenizer(TokenizersBackend):
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
         """As in transformers, but a pair of texts in a batch must be a tuple: a list of two strings could be two words.
         A list is a pair if `truncation` is the name of a strategy, as in the zero-shot pipeline and `CrossEncoder`."""
-        pairs = ("only_first", "only_second", "longest_first")
-        if isinstance(text, list) and kwargs.get("truncation") in pairs and not kwargs.get("is_split_into_words"):
+        strategies = ("only_first", "only_second", "longest_first")
+        if isinstance(text, list) and kwargs.get("truncation") in strategies and not kwargs.get("is_split_into_words"):
             text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
         return super().__call__(text, *args, **kwargs)
 
@@ -435,7 +435,7 @@ class ElmoTokenizer(TokenizersBackend):
             tokenizer._tokenizer = self._backend_of_words
             batched = len(text) > 0 and not isinstance(text[0], str)
         if batched and not text:
-            shapes = {"input_ids": (0, 0, self.row_length), "attention_mask": (0, 0)}
+            shapes = dict.fromkeys(self.model_input_names, (0, 0)) | {"input_ids": (0, 0, self.row_length)}
             data = {name: np.zeros(shape, np.int64) if return_tensors else [] for name, shape in shapes.items()}
             return BatchEncoding(data, tensor_type=return_tensors)
         if not batched:

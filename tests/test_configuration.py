@@ -22,7 +22,6 @@ DERIVED = [
 ]
 CONTRADICTIONS = [
     ("hidden_size", {"hidden_size": 21}),
-    ("pad_token_id", {"pad_token_id": 5}),
     ("word_embedding_size", {"word_vocab_size": 9}),
     ("num_scalar_mixes", {"num_scalar_mixes": 0}),
     ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),

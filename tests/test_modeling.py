@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 from transformers import PreTrainedModel
 
 from hf_elmo import ElmoConfig, ElmoModel
-from hf_elmo.modeling_elmo import sentence_boundaries
+from hf_elmo.modeling_elmo import token_masks
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests import heads
 from tests.factories import TINY
@@ -136,7 +136,7 @@ def test_word_vectors_in_place_of_characters_and_a_mask_that_is_not_given(inputs
 
 def test_the_last_boundary_without_ids_is_a_token() -> None:
     mask = torch.tensor([[True, True, True, False, False]])
-    assert sentence_boundaries(mask, None, None).tolist() == [[True, False, True, False, False]]
+    assert token_masks(mask, None, None, mask)[1].tolist() == [[True, False, True, False, False]]
 
 
 @pytest.mark.parametrize(("names", "others", "argument"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)

@@ -28,8 +28,9 @@ INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 class Backend(NamedTuple):
     """One way to compute an operation.
 
-    Both functions take the operation's arguments: plain tensors on the CPU (`tensors.why_not_plain`), outside of
-    autocast, whose shapes agree. `run` computes what plain PyTorch would return, up to rounding in the type of the
+    Both functions take the operation's arguments, with plain tensors on the CPU (`tensors.why_not_plain`). Of an
+    `LstmCall`, the shapes agree (`tensors.require_shapes`), and autocast is off; `why_not` has to check whatever else
+    `run` needs. `run` computes what plain PyTorch would return, up to rounding in the type of the
     weights, and in `WITH_GRADIENTS` so that each tensor that requires a gradient gets one. It may neither decline nor
     write to its arguments.
     """

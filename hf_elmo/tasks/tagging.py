@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
-from ..modeling_elmo import align_left
-from ..modeling_heads_elmo import ElmoInputs
+from ..modeling_elmo import align_left, token_masks
 from ..pipeline_elmo import continues_span
 from ..reading.conll import read_sentences
 from ..utils.extras import extra_needed
@@ -181,8 +180,8 @@ class TaggingTask(Task):
         return inputs
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
-        text = ElmoInputs(inputs["input_ids"], inputs["attention_mask"])
-        is_word = text.mask & ~text.boundaries
+        is_token, is_boundary = token_masks(inputs["attention_mask"], None, inputs["input_ids"], None)
+        is_word = is_token & ~is_boundary
         scores, inside = align_left(output.logits, is_word)
         crf = self.model.classifier.crf
         probabilities = scores.double().softmax(2) if crf is None else crf(scores, inside, marginals=True)
