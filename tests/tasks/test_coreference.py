@@ -112,10 +112,13 @@ def test_clusters_of_texts(tmp_path) -> None:
     save_checkpoint(tmp_path, model, tokenizer)
     words = [["Ann", "saw", "a", "dog", "."], ["She", "(", "Ann", "!", ")", "called", "it", "."], ["It", "came", "."]]
     for given in (model, tmp_path):
-        text, split, short = resolve(given, [f"\ud83d{TEXT}", words, "Rain ."])  # lone surrogates are dropped
+        documents = [f"\ud83d{TEXT}", words, "Rain .", "", " \n", [], [[]]]  # lone surrogates are dropped
+        text, split, short, *blank = resolve(given, documents)
         assert text.words == split.words == [word for sentence in words for word in sentence]
         assert text.clusters == split.clusters
         assert (split.characters, short.words) == (None, ["Rain", "."])
+        assert [(one.words, one.clusters) for one in blank] == [([], [])] * 4
+        assert [one.characters for one in blank] == [[], [], None, None]
         assert text.clusters
         for own, characters in zip(text.clusters, text.characters, strict=True):
             assert len(own) > 1
@@ -124,16 +127,6 @@ def test_clusters_of_texts(tmp_path) -> None:
                 assert tokenizer.split_into_words([TEXT[start:end]])[0] == text.words[first : last + 1]
     rows = model(**hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, TEXT)])).clusters[0].tolist()
     assert rows == sorted([first, last, k] for k, own in enumerate(text.clusters) for first, last in own)
-
-
-def test_speakers_genres_and_documents_without_words(tokenizer) -> None:
-    model = make("resolver", coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
-    documents = [[["Ann", "ran", "."], ["She", "fell", "."]], "", " \n", [], [[]]]
-    given = {"speakers": [["a", "b"], *[[None]] * 4], "genres": [0, 1, 1, 1, 1]}
-    found = resolve(model, documents, tokenizer=tokenizer, **given)
-    assert [one.words for one in found] == [["Ann", "ran", ".", "She", "fell", "."], [], [], [], []]
-    assert [one.clusters for one in found[1:]] == [[]] * 4
-    assert [one.characters for one in found] == [None, [], [], None, None]
 
 
 @pytest.mark.parametrize("name", CASES)
