@@ -1,7 +1,7 @@
 """Questions: rows and pieces, the best span over pieces, metrics with Trainer, answers of a model."""
 
 import functools
-import json
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pandas
@@ -54,12 +54,21 @@ def test_pieces_share_the_words_of_stride(words) -> None:
     assert [len(row) for row in columns["input_ids"]] == [12, 12, 12]
     whole = encode_questions(words, *ONE[:2])["input_ids"][0]
     assert columns["input_ids"][1] == whole[:6] + whole[9:14] + whole[-1:]
-    # "cat 's mats" are the words 1 to 3: all of them are in the first piece only.
-    assert (columns["start_positions"], columns["end_positions"]) == ([7, -100, -100], [9, -100, -100])
     labeled = encode_questions(words, *ONE, numbers=[70], **given, labeled_only=True)
     assert labeled == {name: column[:1] for name, column in columns.items()}
     columns = encode_questions(words, *ONE, allow_no_answer=True, **given)
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
+
+
+def test_an_answer_is_the_label_of_the_pieces_that_have_all_its_words(words) -> None:
+    offsets = words(PASSAGES[0], return_offsets_mapping=True, add_special_tokens=False)["offset_mapping"]
+    for first, last in combinations_with_replacement(range(11), 2):
+        start, end = offsets[first][0], offsets[last][1]
+        answers = [{"text": [PASSAGES[0][start:end]], "answer_start": [start]}]
+        columns = encode_questions(words, *ONE[:2], answers, max_length=12, stride=2)
+        places = [(6 + first - begin, 6 + last - begin) for begin in (0, 3, 6)]  # pieces of five words
+        expected = [(a, b) if a >= 6 and b < 11 else (-100, -100) for a, b in places]
+        assert [*zip(columns["start_positions"], columns["end_positions"], strict=True)] == expected
 
 
 def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words) -> None:
@@ -198,25 +207,6 @@ def test_metrics_join_pieces_of_numbered_rows(words) -> None:
     joined = {name: parts[0][name] + parts[1][name] for name in parts[0]}
     with pytest.raises(ValueError, match="piece"):
         metrics(prediction(joined, [(7, 9), (17, 17)]))
-
-
-@pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
-def test_the_answers_of_squad_are_spans_of_words(words, shared, name: str) -> None:
-    """The spans of the labels, cut out of the passages, are the answers, also in pieces and without an answer. The only
-    exception ends inside a word: of "Father Julius Nieuwl", two of three words are right."""
-    articles = json.loads((shared / "data" / "squad" / name).read_text(encoding="utf-8"))["data"]
-    paragraphs = [passage for one in articles for passage in one["paragraphs"]]
-    rows = [(asked, passage["context"]) for passage in paragraphs for asked in passage["qas"]]
-    answers = [{key: [own[key] for own in asked["answers"]] for key in ("text", "answer_start")} for asked, _ in rows]
-    passages, asked = [passage for _, passage in rows], [asked["question"] for asked, _ in rows]
-    for max_length, stride in ((384, 128), (90, 40)):
-        given = {"max_length": max_length, "stride": stride, "allow_no_answer": True}
-        columns = encode_questions(words, asked, passages, answers, **given)
-        assert len(columns["piece"]) == len(rows) if max_length == 384 else len(columns["piece"]) > 2 * len(rows)
-        labels = zip(columns["start_positions"], columns["end_positions"], strict=True)
-        truth = prediction(columns, [span if span[0] else None for span in labels])
-        found = squad_metrics(words, passages, answers, allow_no_answer=True)(truth)
-        assert found == pytest.approx({"exact_match": 1 - 1 / len(rows), "f1": 1 - 1 / 3 / len(rows)})
 
 
 def test_metrics_are_those_of_answers(words) -> None:
