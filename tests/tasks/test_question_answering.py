@@ -7,13 +7,11 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from datasets import Dataset
 from transformers import EvalPrediction
 
-import hf_elmo
 from hf_elmo import ElmoTokenizer, answer, encode_questions, squad_metrics
 from tests.factories import save_checkpoint, whitespace_tokenizer
-from tests.heads import make
+from tests.heads import VECTORS, make
 
 QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
 PASSAGES = ["The cat's mats (all 10,000) ran  away.", "“It” ate a mouse, and no cheese.", "One dog slept."]
@@ -125,7 +123,7 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     how = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
     encoded, scores, nothing = tokenizer([question], [passage], **how, **given), {}, []
     for row, encoding in enumerate(encoded.encodings):
-        output = model(**{key: torch.tensor([encoded[key][row]]) for key in ("input_ids", "attention_mask")})
+        output = model(**{key: torch.tensor([encoded[key][row]]) for key in tokenizer.model_input_names})
         start, end = output.start_logits[0].double().detach(), output.end_logits[0].double().detach()
         places = [place for place, number in enumerate(encoding.sequence_ids) if number == 1]
         for a in places:
@@ -140,7 +138,8 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     ("no_answer", "max_length", "stride"), [(False, 384, 128), (False, 16, 3), (True, 384, 128), (True, 13, 0)]
 )
 def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_length: int, stride: int) -> None:
-    model, empty = make("answers", allow_no_answer=no_answer), 0
+    words.words = ["the", "cat", "mouse", "dog"]
+    model, empty = make("answers", allow_no_answer=no_answer, **VECTORS), 0
     passages = [" ".join([PASSAGES[0], PASSAGES[1]] * 2), PASSAGES[1], PASSAGES[2]]
     given = {"max_length": max_length, "stride": stride}
     for shift in (-4.0, 4.0) if no_answer else (0.0,):
@@ -207,20 +206,3 @@ def test_metrics_join_pieces_of_numbered_rows(words) -> None:
     joined = {name: parts[0][name] + parts[1][name] for name in parts[0]}
     with pytest.raises(ValueError, match="piece"):
         metrics(prediction(joined, [(7, 9), (17, 17)]))
-
-
-def test_metrics_are_those_of_answers(words) -> None:
-    """With pieces, stored layers, word vectors, and padding on the left."""
-    words.words, words.padding_side = ["the", "cat"], "left"
-    model = make("answers", allow_no_answer=True, word_vectors_vocab_size=5, word_vectors_size=4)
-    given, spans = {"max_length": 15, "stride": 4}, []
-    for record in answer(model, QUESTIONS, PASSAGES, tokenizer=words, **given):
-        there = [record] * bool(record["answer"])
-        spans.append({"text": [one["answer"] for one in there], "answer_start": [one["start"] for one in there]})
-    columns = encode_questions(words, QUESTIONS, PASSAGES, spans, allow_no_answer=True, **given)
-    rows = hf_elmo.store_layers(model, Dataset.from_dict(columns), "float32").remove_columns("length")
-    batch = hf_elmo.LayersCollator(words, model)(list(rows))
-    pieces, output = batch.pop("piece"), model(**batch)
-    logits = output.start_logits.detach().numpy(), output.end_logits.detach().numpy()
-    metrics = squad_metrics(words, PASSAGES, spans, allow_no_answer=True)
-    assert metrics(EvalPrediction(logits, (pieces.numpy(),))) == {"exact_match": 1.0, "f1": 1.0}
