@@ -67,8 +67,8 @@ def token_masks(
     """The positions that are not padding, and those of `<S>` and `</S>`, both `[batch, positions]`, bool.
 
     Not padding are those that `attention_mask` marks; by default those whose `input_ids`, or else `word_vector_ids`,
-    are not zero; without both, all positions of `vectors`. Boundaries are those that `special_tokens_mask` marks (it
-    marks padding, too); by default those with their ids; without ids, the first and the last token of each row."""
+    are not zero; without both, all positions of `vectors`. Boundaries are those that `special_tokens_mask` marks; by
+    default those with their ids; without ids, the ends of each row. Padding may be marked as a boundary, too."""
     is_boundary = None
     if input_ids is not None:
         is_token = (input_ids != 0).any(2)
@@ -85,7 +85,7 @@ def token_masks(
         is_boundary = special_tokens_mask.bool()
     if is_boundary is None:
         position = is_token.cumsum(1)
-        is_boundary = is_token & ((position == 1) | (position == position[:, -1:]))
+        is_boundary = (position == 1) | (position == position[:, -1:])
     return is_token, is_boundary
 
 

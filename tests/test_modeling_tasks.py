@@ -10,26 +10,11 @@ from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_elmo import align_left
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
-from tests.factories import SENTENCES, small_model, write_lines
+from tests.factories import SENTENCES, small_model
 from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, make, stored, tensors_of, without_labels
-from tests.pretraining.conftest import launch
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 with_word_vectors = pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
-TRAINED_BY_TWO = """
-import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-from tests.factories import whitespace_tokenizer
-from tests.heads import HEADS, make
-from tests.test_modeling_tasks import two_texts
-
-distributed.init_process_group("gloo")
-for head in HEADS:
-    model = DistributedDataParallel(make(head).double().train())
-    for texts in (["a", "word"], ["", ""], ["a word", "two words"])[:: 1 - 2 * distributed.get_rank()]:
-        model(**two_texts(whitespace_tokenizer(), head, texts)).loss.backward()
-"""
 WRONG_LABELS = [
     ("tagger", (slice(None), 0), {"labels": 1}),  # at <S>
     ("resolver", (0, -1), {"labels": [2, 15, 0]}),  # outside of the document
@@ -147,12 +132,6 @@ def test_texts_without_words_or_with_one(tokenizer, head: str, texts: list[str],
     model.train()(**inputs).loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {name for name, gradient in gradients.items() if gradient is None or not gradient.isfinite().all()} == set()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
-def test_each_of_two_processes_may_have_texts_without_words(tmp_path) -> None:
-    assert not launch(write_lines(tmp_path / "worker.py", TRAINED_BY_TWO.splitlines()), [])
 
 
 @with_word_vectors

@@ -19,7 +19,6 @@ from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
-from tests import emulated_device
 from tests.factories import TEXTS, TINY, whitespace_tokenizer, write_lines
 from tests.pretraining.conftest import launch
 
@@ -139,22 +138,6 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, begins_with):
             wanted = start.expand(-1, -1, int(begins.sum()), -1)
             torch.testing.assert_close(new[:, :, begins], wanted, atol=1e-7, rtol=0)
     assert (begun > 0) == (begins_with in ("zeros", "settled")), "the test would prove too little"
-
-
-@pytest.mark.skipif(not emulated_device.AVAILABLE, reason=emulated_device.REASON)
-def test_a_second_training_on_a_gpu_goes_on_with_the_next_batches(tokenizer, tmp_path):
-    def read(use_cpu: bool) -> list:
-        trainer, batches = make_trainer(tokenizer, tmp_path, use_cpu=use_cpu, max_steps=3, save_strategy="no"), []
-        trainer.model.register_forward_pre_hook(
-            lambda model, args, inputs: batches.append(inputs["labels"].tolist()), with_kwargs=True
-        )
-        trainer.train()
-        trainer.train()
-        return batches
-
-    expected = read(use_cpu=True)
-    with emulated_device.emulated_device():
-        assert read(use_cpu=False) == expected
 
 
 def test_the_average_of_the_weights_is_evaluated_and_saved(tokenizer, tmp_path):

@@ -26,20 +26,14 @@ CASES = {
     "A3": (KEY, "a bcx defy z", (1, 3 / 5), (1, (4 + 7 / 12) / 9), (A3 / 3, A3 / 4)),
     "A4": (KEY, "a bcx dy z", *A4),
     "A5": (KEY, "a bcxB dy z", (1 / 3, 1 / 4), (5 / 9, 2.5 / 8), (A5 / 3, A5 / 4)),
-    "A6": (KEY, "a bcx dy Bz", (1 / 3, 1 / 4), (5 / 9, (1 + 4 / 3 + 1 / 2) / 8), (2.2 / 3, 2.2 / 4)),
     "A7": (KEY, "a bcxb dy z", *A4),  # b is there twice, and counts once
     "A10": (KEY, "a b c d e f", (0, 0), (3 / 6, 1)),
     "A11": (KEY, "abcdef", (1, 3 / 5), (1, (1 / 6 + 2 * 2 / 6 + 3 * 3 / 6) / 6)),
     "A12": (KEY, "a x y c d e z", (0, 0), ((1 + 1 / 2 + 2 / 3) / 6, 4 / 7)),
     "A13": (KEY, "axycdez", (1 / 3, 1 / 6), ((1 + 1 / 2 + 2 * 2 / 3) / 6, (1 / 7 + 1 / 7 + 2 * 2 / 7) / 7)),
     "D1": ("12345 67 89ABC", "12345 6789ABC", (1, 9 / 10), (1, 16 / 21)),
-    "E1": ("12345 67 89ABC", "1234589ABC 67", (1, 9 / 10), (1, 7 / 12)),
     "F1": ("ABCD", "AB CD", (2 / 3, 1)),
-    "J1": ("ABC", "AC", (1 / 2, 1)),
-    "K1": ("BCDEGHJ", "ABC DEF GHI", (3 / 6, 3 / 6)),
-    "L1": ("ABC DEFG", "AB CD FGH", (2 / 5, 2 / 4)),
     "N1": ("a b c d e f", "a b c d e f", (0, 0), (1, 1), (1, 1)),
-    "N4": ("a b c d e f", "a b c x y z", (0, 0)),
     "nothing found": ("ab", "", (0, 0), (0, 0), (0, 0)),
     "nothing there": ("", "ab", (0, 0), (0, 0), (0, 0)),
     "neither": ("", "", (0, 0), (0, 0), (0, 0)),
@@ -112,10 +106,13 @@ def test_clusters_of_texts(tmp_path) -> None:
     save_checkpoint(tmp_path, model, tokenizer)
     words = [["Ann", "saw", "a", "dog", "."], ["She", "(", "Ann", "!", ")", "called", "it", "."], ["It", "came", "."]]
     for given in (model, tmp_path):
-        text, split, short = resolve(given, [f"\ud83d{TEXT}", words, "Rain ."])  # lone surrogates are dropped
+        documents = [f"\ud83d{TEXT}", words, "Rain .", "", " \n", [], [[]]]  # lone surrogates are dropped
+        text, split, short, *blank = resolve(given, documents)
         assert text.words == split.words == [word for sentence in words for word in sentence]
         assert text.clusters == split.clusters
         assert (split.characters, short.words) == (None, ["Rain", "."])
+        assert [(one.words, one.clusters) for one in blank] == [([], [])] * 4
+        assert [one.characters for one in blank] == [[], [], None, None]
         assert text.clusters
         for own, characters in zip(text.clusters, text.characters, strict=True):
             assert len(own) > 1
@@ -124,16 +121,6 @@ def test_clusters_of_texts(tmp_path) -> None:
                 assert tokenizer.split_into_words([TEXT[start:end]])[0] == text.words[first : last + 1]
     rows = model(**hf_elmo.CoreferenceCollator(tokenizer)([encode_document(tokenizer, TEXT)])).clusters[0].tolist()
     assert rows == sorted([first, last, k] for k, own in enumerate(text.clusters) for first, last in own)
-
-
-def test_speakers_genres_and_documents_without_words(tokenizer) -> None:
-    model = make("resolver", coreference_speakers=True, coreference_num_genres=2, coreference_spans_per_word=1.0)
-    documents = [[["Ann", "ran", "."], ["She", "fell", "."]], "", " \n", [], [[]]]
-    given = {"speakers": [["a", "b"], *[[None]] * 4], "genres": [0, 1, 1, 1, 1]}
-    found = resolve(model, documents, tokenizer=tokenizer, **given)
-    assert [one.words for one in found] == [["Ann", "ran", ".", "She", "fell", "."], [], [], [], []]
-    assert [one.clusters for one in found[1:]] == [[]] * 4
-    assert [one.characters for one in found] == [None, [], [], None, None]
 
 
 @pytest.mark.parametrize("name", CASES)

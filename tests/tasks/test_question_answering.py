@@ -1,19 +1,17 @@
 """Questions: rows and pieces, the best span over pieces, metrics with Trainer, answers of a model."""
 
 import functools
-import json
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pandas
 import pytest
 import torch
-from datasets import Dataset
 from transformers import EvalPrediction
 
-import hf_elmo
 from hf_elmo import ElmoTokenizer, answer, encode_questions, squad_metrics
 from tests.factories import save_checkpoint, whitespace_tokenizer
-from tests.heads import make
+from tests.heads import VECTORS, make
 
 QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
 PASSAGES = ["The cat's mats (all 10,000) ran  away.", "“It” ate a mouse, and no cheese.", "One dog slept."]
@@ -54,12 +52,21 @@ def test_pieces_share_the_words_of_stride(words) -> None:
     assert [len(row) for row in columns["input_ids"]] == [12, 12, 12]
     whole = encode_questions(words, *ONE[:2])["input_ids"][0]
     assert columns["input_ids"][1] == whole[:6] + whole[9:14] + whole[-1:]
-    # "cat 's mats" are the words 1 to 3: all of them are in the first piece only.
-    assert (columns["start_positions"], columns["end_positions"]) == ([7, -100, -100], [9, -100, -100])
     labeled = encode_questions(words, *ONE, numbers=[70], **given, labeled_only=True)
     assert labeled == {name: column[:1] for name, column in columns.items()}
     columns = encode_questions(words, *ONE, allow_no_answer=True, **given)
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
+
+
+def test_an_answer_is_the_label_of_the_pieces_that_have_all_its_words(words) -> None:
+    offsets = words(PASSAGES[0], return_offsets_mapping=True, add_special_tokens=False)["offset_mapping"]
+    for first, last in combinations_with_replacement(range(11), 2):
+        start, end = offsets[first][0], offsets[last][1]
+        answers = [{"text": [PASSAGES[0][start:end]], "answer_start": [start]}]
+        columns = encode_questions(words, *ONE[:2], answers, max_length=12, stride=2)
+        places = [(6 + first - begin, 6 + last - begin) for begin in (0, 3, 6)]  # pieces of five words
+        expected = [(a, b) if a >= 6 and b < 11 else (-100, -100) for a, b in places]
+        assert [*zip(columns["start_positions"], columns["end_positions"], strict=True)] == expected
 
 
 def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words) -> None:
@@ -116,7 +123,7 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     how = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
     encoded, scores, nothing = tokenizer([question], [passage], **how, **given), {}, []
     for row, encoding in enumerate(encoded.encodings):
-        output = model(**{key: torch.tensor([encoded[key][row]]) for key in ("input_ids", "attention_mask")})
+        output = model(**{key: torch.tensor([encoded[key][row]]) for key in tokenizer.model_input_names})
         start, end = output.start_logits[0].double().detach(), output.end_logits[0].double().detach()
         places = [place for place, number in enumerate(encoding.sequence_ids) if number == 1]
         for a in places:
@@ -131,7 +138,8 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     ("no_answer", "max_length", "stride"), [(False, 384, 128), (False, 16, 3), (True, 384, 128), (True, 13, 0)]
 )
 def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_length: int, stride: int) -> None:
-    model, empty = make("answers", allow_no_answer=no_answer), 0
+    words.words = ["the", "cat", "mouse", "dog"]
+    model, empty = make("answers", allow_no_answer=no_answer, **VECTORS), 0
     passages = [" ".join([PASSAGES[0], PASSAGES[1]] * 2), PASSAGES[1], PASSAGES[2]]
     given = {"max_length": max_length, "stride": stride}
     for shift in (-4.0, 4.0) if no_answer else (0.0,):
@@ -198,39 +206,3 @@ def test_metrics_join_pieces_of_numbered_rows(words) -> None:
     joined = {name: parts[0][name] + parts[1][name] for name in parts[0]}
     with pytest.raises(ValueError, match="piece"):
         metrics(prediction(joined, [(7, 9), (17, 17)]))
-
-
-@pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
-def test_the_answers_of_squad_are_spans_of_words(words, shared, name: str) -> None:
-    """The spans of the labels, cut out of the passages, are the answers, also in pieces and without an answer. The only
-    exception ends inside a word: of "Father Julius Nieuwl", two of three words are right."""
-    articles = json.loads((shared / "data" / "squad" / name).read_text(encoding="utf-8"))["data"]
-    paragraphs = [passage for one in articles for passage in one["paragraphs"]]
-    rows = [(asked, passage["context"]) for passage in paragraphs for asked in passage["qas"]]
-    answers = [{key: [own[key] for own in asked["answers"]] for key in ("text", "answer_start")} for asked, _ in rows]
-    passages, asked = [passage for _, passage in rows], [asked["question"] for asked, _ in rows]
-    for max_length, stride in ((384, 128), (90, 40)):
-        given = {"max_length": max_length, "stride": stride, "allow_no_answer": True}
-        columns = encode_questions(words, asked, passages, answers, **given)
-        assert len(columns["piece"]) == len(rows) if max_length == 384 else len(columns["piece"]) > 2 * len(rows)
-        labels = zip(columns["start_positions"], columns["end_positions"], strict=True)
-        truth = prediction(columns, [span if span[0] else None for span in labels])
-        found = squad_metrics(words, passages, answers, allow_no_answer=True)(truth)
-        assert found == pytest.approx({"exact_match": 1 - 1 / len(rows), "f1": 1 - 1 / 3 / len(rows)})
-
-
-def test_metrics_are_those_of_answers(words) -> None:
-    """With pieces, stored layers, word vectors, and padding on the left."""
-    words.words, words.padding_side = ["the", "cat"], "left"
-    model = make("answers", allow_no_answer=True, word_vectors_vocab_size=5, word_vectors_size=4)
-    given, spans = {"max_length": 15, "stride": 4}, []
-    for record in answer(model, QUESTIONS, PASSAGES, tokenizer=words, **given):
-        there = [record] * bool(record["answer"])
-        spans.append({"text": [one["answer"] for one in there], "answer_start": [one["start"] for one in there]})
-    columns = encode_questions(words, QUESTIONS, PASSAGES, spans, allow_no_answer=True, **given)
-    rows = hf_elmo.store_layers(model, Dataset.from_dict(columns), "float32").remove_columns("length")
-    batch = hf_elmo.LayersCollator(words, model)(list(rows))
-    pieces, output = batch.pop("piece"), model(**batch)
-    logits = output.start_logits.detach().numpy(), output.end_logits.detach().numpy()
-    metrics = squad_metrics(words, PASSAGES, spans, allow_no_answer=True)
-    assert metrics(EvalPrediction(logits, (pieces.numpy(),))) == {"exact_match": 1.0, "f1": 1.0}

@@ -44,28 +44,6 @@ def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
     return tokenizer
 
 
-def gradients(head: str, rows: datasets.Dataset, tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
-    collate, model = (TaggingCollator if head == "tagger" else LayersCollator)(tokenizer, make(head)), make(head)
-    model(**collate(list(rows))).loss.backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-
-
-@pytest.mark.parametrize(
-    ("head", "dtype", "tolerance"),
-    [("classifier", "bfloat16", 2**-7), ("pairs", "float32", 1e-5), ("tagger", "float16", 2**-10)],
-)
-def test_training_is_the_same_as_on_input_ids(tokenizer, head, dtype: str, tolerance: float) -> None:
-    tokenizer.padding_side = "right" if head == "classifier" else "left"
-    rows = data(tokenizer, head)
-    expected = gradients(head, rows, tokenizer)
-    stored = store_layers(make(head), rows, dtype).remove_columns("length")
-    assert "input_ids" not in stored.column_names
-    found = gradients(head, stored, tokenizer)
-    assert {"classifier.out_proj.weight", "classifier.scalar_mix.scalars"} <= found.keys() == expected.keys()
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=tolerance, rtol=tolerance, msg=name)
-
-
 @pytest.mark.parametrize("head", ["letters", "classifier", "pairs", "tagger"])
 def test_what_is_stored(tokenizer, head) -> None:
     """The layers of rows in any format and order, in batches of several rows and of one; also without boundaries."""
@@ -99,25 +77,29 @@ def test_the_file_is_reused_for_the_same_weights_only(tmp_path, tokenizer, head)
     model.elmo.bilm.layers[0].lstm.bias.data += 1.0
     other = store_layers(model, rows, folder=tmp_path)
     assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
-    clipped = make(head, cell_clip=0.1)
-    clipped.load_state_dict(model.state_dict())
-    store_layers(clipped, rows, folder=tmp_path)
-    assert len(list(tmp_path.glob("*.arrow"))) == 4
+    assert len(list(tmp_path.glob("*.arrow"))) == 3
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(("head", "dtype"), [("classifier", "float16"), ("pairs", "bfloat16"), ("tagger", "float16")])
-def test_layers_of_another_bilm_are_refused(tokenizer, head, dtype: str, side: str) -> None:
-    model, other, rows = make(head), make(head), data(tokenizer, head).remove_columns("labels")
+@pytest.mark.parametrize(
+    ("head", "dtype", "tolerance"),
+    [("classifier", "float16", 2**-10), ("pairs", "bfloat16", 2**-7), ("tagger", "float16", 2**-10)],
+)
+def test_batches_have_the_loss_of_input_ids_and_only_layers_of_this_bilm(
+    tokenizer, head, dtype: str, tolerance: float, side: str
+) -> None:
+    model, other, rows = make(head), make(head), data(tokenizer, head)
     with torch.no_grad():
         for parameter in other.elmo.parameters():
             parameter += torch.randn_like(parameter)
     tokenizer.padding_side = side
-    collate = LayersCollator(tokenizer, model)
-    assert model(**collate(list(store_layers(model, rows, dtype)))).logits.isfinite().all()
+    collator = TaggingCollator if head == "tagger" else LayersCollator
+    collate = collator(tokenizer, model)
+    stored = collate(list(store_layers(model, rows, dtype)))
+    torch.testing.assert_close(model(**stored).loss, model(**collate(list(rows))).loss, atol=tolerance, rtol=tolerance)
     with pytest.raises(ValueError, match="another biLM"):
         collate(list(store_layers(other, rows, dtype)))
-    assert "input_ids" in LayersCollator(tokenizer, make(head, freeze_bilm=False))(list(rows))
+    assert "input_ids" in collator(tokenizer, make(head, freeze_bilm=False))(list(rows))
 
 
 def test_what_cannot_be_stored(tokenizer, head) -> None:

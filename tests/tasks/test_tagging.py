@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 from seqeval.metrics.sequence_labeling import get_entities
-from transformers import DataCollatorForTokenClassification, EvalPrediction
+from transformers import EvalPrediction
 from transformers.pipelines.token_classification import AggregationStrategy
 
 import hf_elmo
@@ -56,22 +55,6 @@ ARGUMENTS = [
     ("B-C-ARG1 O B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
     ("I-ARG0 I-ARG1 I-ARG1 O I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
 ]
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_the_collator_is_that_of_transformers(tokenizer, side: str) -> None:
-    tokenizer.padding_side = side
-    encoded = tokenizer([["Ann", "met", "Bob"], ["It"]], is_split_into_words=True)
-    encoded["labels"] = tokenizer.align_labels(encoded, [[1, 0, 3], [0]])
-    rows = [{name: column[row] for name, column in encoded.items()} for row in range(2)]
-    expected = DataCollatorForTokenClassification(tokenizer)([dict(row) for row in rows])
-    found = hf_elmo.TaggingCollator(tokenizer)(rows)
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        assert torch.equal(found[key], value), key
-    rows[1]["labels"] = [0]  # the label of its word alone
-    with pytest.raises(ValueError, match="align_labels"):
-        make("tagger")(**hf_elmo.TaggingCollator(tokenizer)(rows))
 
 
 @pytest.mark.parametrize("name", FILES)
