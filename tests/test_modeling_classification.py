@@ -219,8 +219,8 @@ def test_what_is_trained_is_switched_and_saved(tmp_path, model_class: type, froz
 
 def test_a_new_head_on_a_frozen_bilm_is_not_trained_at_a_low_rate_without_a_warning(tmp_path, caplog) -> None:
     small_model().save_pretrained(tmp_path)
-    for rate, warnings in ((1e-3, 0), (5e-5, 1)):
-        model = ElmoForSequenceClassification.from_pretrained(tmp_path)
+    models = [ElmoForSequenceClassification.from_pretrained(tmp_path) for _ in range(2)]
+    for model, rate, warnings in zip(models, (1e-3, 5e-5), (0, 1), strict=True):
         optimizer = torch.optim.AdamW(model.parameters(), rate)
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)  # the first step of a warmup
         for _ in range(2):

@@ -83,6 +83,15 @@ def plain_highway(layer: ElmoHighwayLSTM, words: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
+def test_the_cell_of_the_highway_lstm_adds_small_numbers_in_bfloat16() -> None:
+    layer = ElmoHighwayLSTM(1, 1, 0.0)
+    nn.init.zeros_(layer.weight_ih)
+    nn.init.zeros_(layer.weight_hh)
+    layer.bias.data = torch.tensor([20, 20, 2**-8, 20, 20, 0.0])  # the gates are 1, each word adds 1 / 256
+    outputs = layer.bfloat16()(torch.zeros(512, 1).bfloat16(), [1] * 512)
+    assert outputs[-1].item() == pytest.approx(math.tanh(2), abs=2**-7)
+
+
 def test_the_logits_of_a_predicate(tokenizer) -> None:
     model, batch = make("roles", layer_weights=-1).double(), tokenizer("the cat sat", return_tensors="pt")
     words, scores = model.elmo(batch["input_ids"]).last_hidden_state[0, 1:-1], []

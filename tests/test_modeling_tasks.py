@@ -149,11 +149,13 @@ def test_stored_layers_give_what_input_ids_give(tokenizer, head: str, words: boo
     torch.testing.assert_close(*gradients)
 
 
-def test_stored_layers_are_floats_of_a_frozen_bilm(tokenizer) -> None:
+def test_stored_layers_are_floats_of_a_frozen_bilm_with_a_mask_of_their_shape(tokenizer) -> None:
     model = make("pooled")
     layers = stored(model, batch_of(tokenizer, "pooled"))["bilm_layers"]
     with pytest.raises(ValueError, match="bilm_layers"):  # the bits of bfloat16, which are not numbers
         model(bilm_layers=layers.to(torch.bfloat16).view(torch.uint16))
+    with pytest.raises(RuntimeError, match="shape"):
+        model(bilm_layers=layers, attention_mask=torch.ones(len(layers), layers.shape[1] - 1))
     model.freeze_bilm(False)
     with pytest.raises(ValueError, match="freeze_bilm"):
         model(bilm_layers=layers)

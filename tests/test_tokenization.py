@@ -26,7 +26,11 @@ IN_PIECES = {"truncation": True, "max_length": 4, "return_overflowing_tokens": T
 every_side = pytest.mark.parametrize("side", ["right", "left"])
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series])
+def column(texts: list) -> datasets.arrow_dataset.Column:
+    return datasets.Dataset.from_dict({"text": texts})["text"]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series, column])
 def test_a_list_of_texts_is_each_text_alone(tokenizer, kind: type) -> None:
     alone = [tokenizer(text) for text in TEXTS]
     for encoded in (tokenizer(kind(TEXTS)), tokenizer([text.split() for text in TEXTS], is_split_into_words=True)):
@@ -72,9 +76,11 @@ def test_a_string_is_no_list_of_words_and_a_list_of_words_no_text(tokenizer) -> 
 
 @pytest.mark.parametrize("tensors", ["pt", "np"])
 def test_no_texts_and_empty_texts(tokenizer, tensors: str) -> None:
-    assert dict(tokenizer([])) == {"input_ids": [], "attention_mask": []}
+    tokenizer.words = WORDS
+    empty = {"input_ids": (0, 0, 50), "attention_mask": (0, 0), "word_vector_ids": (0, 0)}
+    assert dict(tokenizer([])) == {name: [] for name in empty}
     encoded = tokenizer([], padding=True, return_tensors=tensors)
-    assert [tuple(encoded[name].shape) for name in ("input_ids", "attention_mask")] == [(0, 0, 50), (0, 0)]
+    assert {name: tuple(values.shape) for name, values in encoded.items()} == empty
     for text in ("", " ", "\n\t"):
         assert tokenizer(text).tokens() == ["<S>", "</S>"]
         assert tuple(tokenizer(text, return_tensors=tensors, add_special_tokens=False)["input_ids"].shape) == (1, 0, 50)
