@@ -1,4 +1,4 @@
-"""AllenNLP's names: its results and its statefulness, by the slow reference. (tests/test_parity.py has AllenNLP's vectors.)"""
+"""AllenNLP's names: its results and its statefulness, by the slow reference. (test_parity.py has its vectors.)"""
 
 import copy
 import json
