@@ -15,7 +15,7 @@ from hf_elmo import kernels
 from hf_elmo.kernels import lstm_c
 from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.kernels.lstm_onednn import run_cell
-from hf_elmo.modeling_elmo import LstmCall, LstmWeights, bilstm_layer
+from hf_elmo.modeling_elmo import LstmCall, LstmWeights
 from tests.kernels import machine
 from tests.lstm_layers import CLIPS, assert_near, flat, random_layer, reference
 
@@ -198,19 +198,6 @@ def test_calls_that_it_leaves_to_others(kind):
     with torch.inference_mode():
         calls.append(layer(kind, [kind.rows]))
         assert all(map(backend.why_not, calls))
-
-
-@pytest.mark.parametrize("rows", [1, 40])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@torch.no_grad()
-def test_half_of_the_bytes_are_as_near_to_float32_as_bfloat16(dtype, rows):
-    """A layer of a model in 16 bits, whatever the processor multiplies: the directions of its vectors stay."""
-    inputs, state, weights = random_layer([rows] * 8, sizes=SIZES)
-    exact, _ = bilstm_layer(inputs, [rows] * 8, state, weights, 0.5, 0.4)
-    weights, state = [LstmWeights(*(x.to(dtype) for x in own)) for own in weights], (state[0].to(dtype), state[1])
-    half, _ = bilstm_layer(inputs.to(dtype), [rows] * 8, state, weights, 0.5, 0.4)
-    assert half.dtype == dtype
-    assert torch.cosine_similarity(half.float(), exact, dim=2).min() >= 0.9998
 
 
 @pytest.mark.parametrize(("rows", "name"), [(3, "small-batch"), (4, "fused")])
