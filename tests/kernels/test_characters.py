@@ -150,11 +150,14 @@ def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) 
 @pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
 @torch.no_grad()
 def test_vectors_are_those_of_the_modules(changes: dict, ran) -> None:
+    """In a narrower row, a word has other windows."""
     model, _ = make(**changes)
-    ids = spelled(WORDS, model.config.max_word_length)
-    result = model.char_encoder(ids[None])
-    assert ran == INFERENCE
-    torch.testing.assert_close(result, by_modules(model.char_encoder, ids)[None], rtol=0, atol=1e-6)
+    length, widest = model.config.max_word_length, max(width for width, _ in model.config.char_filters)
+    for width in (length, max(length - 1, widest), length):
+        ids = spelled(WORDS, length)[:, :width]
+        result = model.char_encoder(ids[None])
+        torch.testing.assert_close(result, by_modules(model.char_encoder, ids)[None], rtol=0, atol=1e-6)
+    assert ran == INFERENCE * 3
 
 
 @torch.no_grad()
@@ -178,14 +181,6 @@ def test_words_with_vectors_of_their_own(ran) -> None:
 def known() -> int:
     """The number of words whose vectors are cached."""
     return sum(len(value.row_of) for value in cached_values() if isinstance(value, WordVectors))
-
-
-@torch.no_grad()
-def test_a_word_in_a_narrower_row_has_other_windows(encoder) -> None:
-    """Of the longest word of a batch, all of them have a letter."""
-    for width in (50, 15, 9, 50):
-        ids = spelled()[:, :width]
-        torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
