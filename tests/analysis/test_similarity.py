@@ -32,7 +32,8 @@ def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("way", ["same word", "any word", "words alone"])
-def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, way, tmp_path):
+def test_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, way, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_elmo.analysis.similarity.ROWS_AT_ONCE", 2)
     any_word = way == "any word"
     if way == "words alone":
         model, tokenizer = word_level(tmp_path, sorted({word for words in CORPUS for word in words}))
