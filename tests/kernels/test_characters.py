@@ -103,17 +103,6 @@ def test_the_first_of_equal_windows_has_the_gradient(filters) -> None:
     torch.testing.assert_close(grads, expected_grads, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    "trained", [["embedding"], ["convolutions.2.weight"], ["convolutions.0.bias", "projection"], ["embedding", "high"]]
-)
-def test_only_some_parameters_are_trained(encoder, trained: list[str], ran) -> None:
-    for name, parameter in encoder.named_parameters():
-        parameter.requires_grad_(name.startswith(tuple(trained)))
-    (_, grads), (_, expected) = (gradients(encoder, spelled(), off) for off in (False, True))
-    assert ran == TRAINING
-    torch.testing.assert_close(grads, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_other_types_are_rounded_no_more_than_by_the_modules(encoder, dtype: torch.dtype, ran) -> None:
     """Also gradients, which are of the weights' type. float32: under autocast to bfloat16."""
