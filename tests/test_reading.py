@@ -48,7 +48,6 @@ FILES = {
     "no text.txt": ("\n \n", {}, ["", " "]),
     "a.TXT": ("a b\n", {}, ["a b"]),
     "wiki.train.tokens": ("a b\n", {}, ["a b"]),
-    "news.en-00001-of-00100": ("a b\n", {}, ["a b"]),
     "esp.train": ("a b\n", {}, "esp.train.* ends in .train.*input_format='text'"),
     "text of words.train": ("a b\n", {"input_format": "text"}, ["a b"]),
     "labels.txt": ("a b\t0\n", COLUMN, "labels.txt.* is read as text.*input_format"),
