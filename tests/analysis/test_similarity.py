@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from hf_elmo import embed, layer_similarities, nearest_neighbors, word_plane
-from hf_elmo_cli import main
 from tests import factories
-from tests.factories import word_level
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]
@@ -32,10 +30,11 @@ def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("way", ["same word", "any word", "words alone"])
-def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, way, tmp_path):
+def test_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, way, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_elmo.analysis.similarity.ROWS_AT_ONCE", 2)
     any_word = way == "any word"
     if way == "words alone":
-        model, tokenizer = word_level(tmp_path, sorted({word for words in CORPUS for word in words}))
+        model, tokenizer = factories.word_level(tmp_path, sorted({word for words in CORPUS for word in words}))
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=4, any_word=any_word)
     query, cosines = layers_of(model, tokenizer, QUERY)[:, None, 2], {}  # of each layer, by row and place
     for row in (0, 1, 4, 6):  # neither the query, the blank nor the repeated sentence
@@ -54,23 +53,6 @@ def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(mo
         assert all((one.word, one.sentence) == (CORPUS[one.row][one.position], CORPUS[one.row]) for one in found[layer])
         values = [one.similarity for one in found[layer]]
         np.testing.assert_allclose(values, [expected[key] for key in order], atol=1e-5)
-
-
-def test_neighbors_by_the_command(model, tokenizer, tmp_path, capsys):
-    folder = str(factories.save_checkpoint(tmp_path / "model", model, tokenizer))
-    corpus = factories.write_lines(tmp_path / "corpus.txt", map(" ".join, CORPUS))
-    found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=2, any_word=True)
-    command, options = ["neighbors", " ".join(QUERY), "bank"], ["--model", folder, "--pretokenized", "--top=2"]
-    assert main([*command, str(corpus), *options, "--any-word"]) == 0
-    lines = [f"layer 0  {place.similarity:.3f}  {place.word}" for place in found[0]]
-    for layer in (1, 2):
-        for place in found[layer]:
-            words = list(place.sentence)
-            words[place.position] = f"[{place.word}]"
-            lines.append(f"layer {layer}  {place.similarity:.3f}  {place.row + 1}: {' '.join(words)}")
-    assert capsys.readouterr().out.splitlines() == lines
-    assert main([*command, str(factories.write_lines(tmp_path / "other.txt", ["nothing here"])), *options]) == 0
-    assert "layer 1  no other sentence of CORPUS has 'bank'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("any_word", [False, True])

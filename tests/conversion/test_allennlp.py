@@ -1,6 +1,5 @@
 """AllenNLP's format: read, held against a second implementation, written back bit by bit, refused when it is wrong."""
 
-import json
 from pathlib import Path
 
 import h5py
@@ -101,17 +100,6 @@ def test_files_that_do_not_fit(error: str, tmp_path) -> None:
 def test_characters_are_those_of_the_tensor(tmp_path) -> None:
     options = make_options(char_cnn={"n_characters": 261})
     assert load(*write_files(tmp_path, options, make_arrays(options, rows=262))).config.char_vocab_size == 263
-
-
-def test_options_that_change_nothing(source) -> None:
-    """What bilm-tf's training, its forks and a port to PyTorch add: what every ELMo does anyway, and the training."""
-    expected = read_weights(*source)[0].to_dict()
-    training = "clip_grad_norm lr_decay_steps save_every_steps dropout all_clip_norm_val n_epochs batch_size "
-    training += "n_train_tokens n_tokens_vocab unroll_steps n_negative_samples_batch"
-    every = {**dict.fromkeys(training.split(), 10), "reverse": False, "bidirectional": True}
-    options = make_options(None, {"projection_after_highway": True, "projection": {"dim": 7}}, **every)
-    source[0].write_text(json.dumps(options | {"validation_every_steps": None}), encoding="utf-8-sig")
-    assert read_weights(*source)[0].to_dict() == expected
 
 
 @pytest.mark.parametrize("changed", ["weight", "bias"])

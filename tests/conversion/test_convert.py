@@ -25,6 +25,8 @@ from tests.source_files import make_options, write_files, write_published
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
 COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}
+# What a network that asks for a login serves with status 200.
+PAGE = b"\n<!DOCTYPE html><title>Log in to this network</title>"
 
 
 @pytest.fixture
@@ -135,14 +137,14 @@ def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path) -> None:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.files`, and `server.page` for every other; `server.ranges` are those that were asked for."""
+    """Serves `server.files`, and for every other `PAGE`; `server.ranges` are those that were asked for."""
 
     def do_GET(self) -> None:
-        content = self.server.files.get(self.path.removeprefix("/"), self.server.page)
+        content = self.server.files.get(self.path.removeprefix("/"), PAGE)
         wanted = self.headers["Range"]
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         if start >= len(content):
-            return self.send_error(416 if content else 404)
+            return self.send_error(416)
         self.send_response(206 if start else 200)
         self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(content) - start))
@@ -156,13 +158,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def host(tmp_path, monkeypatch) -> Iterator[http.server.HTTPServer]:
-    """A host with the files of a small model; the model's first address has none."""
+    """A host with the files of a small model; the model's first address has none, and serves a page for them."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     files = zip(PUBLISHED["pubmed"].files, write_files(tmp_path / "source"), strict=True)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as host:
         host.files, host.ranges = {name: file.read_bytes() for name, file in files}, []
-        host.page = b""
         threading.Thread(target=host.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         urls = tuple(f"http://127.0.0.1:{host.server_port}/{folder}" for folder in ("gone/", ""))
         monkeypatch.setitem(PUBLISHED, "pubmed", PUBLISHED["pubmed"]._replace(hosts=urls))
@@ -171,27 +172,18 @@ def host(tmp_path, monkeypatch) -> Iterator[http.server.HTTPServer]:
 
 
 def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, tmp_path) -> None:
-    cache = tmp_path / "cache" / "pubmed"
+    cache, files = tmp_path / "cache" / "pubmed", host.files
     cache.mkdir(parents=True)
     for name, size in zip(PUBLISHED["pubmed"].files, (None, 2000), strict=True):  # what interrupted downloads leave
-        (cache / f"{name.rpartition('/')[2]}.partial").write_bytes(host.files[name][:size])
+        (cache / f"{name.rpartition('/')[2]}.partial").write_bytes(files[name][:size])
     for number in range(2):
         out = convert("pubmed", tmp_path / str(number), cache_dir=cache.parent)
         assert ElmoModel.from_pretrained(out).config.cell_size == 11
         host.files = {}  # the second time the cache has all
     assert host.ranges == ["bytes=2000-"]
-    with pytest.raises(ConnectionError, match="hf-elmo convert --model pubmed"):
-        convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "empty")
-
-
-def test_a_page_in_place_of_a_file_is_not_kept(host, tmp_path) -> None:
-    """A network that asks for a login serves it with status 200."""
-    cache = tmp_path / "cache" / "pubmed"
-    files, host.page = host.files, b"\n<!DOCTYPE html><title>Log in to this network</title>"
-    host.files = {}
-    with pytest.raises(ConnectionError, match=r"(?s)_options.json could not .*Log in to"):
-        convert("pubmed", tmp_path / "out", cache_dir=cache.parent)
-    host.files = files
-    assert ElmoModel.from_pretrained(convert("pubmed", tmp_path / "out", cache_dir=cache.parent))
-    kept = {file.name: file.read_bytes() for file in cache.glob("[!.]*")}
+    with pytest.raises(ConnectionError, match=r"(?s)_options.json could not .*Log in to.*convert --model pubmed"):
+        convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "other")
+    host.files = files  # the page is not kept
+    assert ElmoModel.from_pretrained(convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "other"))
+    kept = {file.name: file.read_bytes() for file in (tmp_path / "other" / "pubmed").glob("[!.]*")}
     assert kept == {name.rpartition("/")[2]: content for name, content in files.items()}

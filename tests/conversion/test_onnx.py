@@ -42,7 +42,7 @@ def session_of(file: Path) -> object:
     return pytest.importorskip("onnxruntime").InferenceSession(str(file), providers=["CPUExecutionProvider"])
 
 
-def assert_same_numbers(model: PreTrainedModel, file: Path, inputs: list[dict], tolerance: float = 5e-6) -> None:
+def assert_same_numbers(model: PreTrainedModel, file: Path, inputs: list[dict]) -> None:
     session = session_of(file)
     names = [output.name for output in session.get_outputs()]
     for batch in inputs:
@@ -53,7 +53,7 @@ def assert_same_numbers(model: PreTrainedModel, file: Path, inputs: list[dict], 
             field, _, number = name.partition(".")
             expected = getattr(output, field)
             expected = expected[int(number)] if number else expected
-            np.testing.assert_allclose(array, expected.numpy(), atol=tolerance, rtol=0, err_msg=name)
+            np.testing.assert_allclose(array, expected.numpy(), atol=5e-6, rtol=0, err_msg=name)
 
 
 def names_and_shapes(values: list) -> dict[str, list]:
@@ -102,10 +102,10 @@ def test_classifiers_by_the_command(tmp_path, capsys, name: str, changes: dict) 
 
 
 @pytest.mark.slow
-def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path) -> None:
-    tagger, (shipped, _) = small_model(ElmoForTokenClassification), hf_elmo.load_model()
+def test_the_model_in_a_tagger(tmp_path) -> None:
+    """(docs/guides/onnx.md has the model that ships.)"""
+    tagger = small_model(ElmoForTokenClassification)
     assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
-    assert_same_numbers(shipped, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
 
 
 def exported_by_torch(model: PreTrainedModel, example: dict[str, Tensor]) -> Callable:

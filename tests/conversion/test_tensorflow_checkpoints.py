@@ -94,10 +94,11 @@ def write_checkpoint(prefix: Path, variables: dict[str, np.ndarray]) -> None:
 
 
 def write_training(folder: Path, name: str = "projection", step: int = 70) -> Path:
-    """A training's folder. In the vocabulary, as bilm-tf reads it, a byte order mark is no part of a word, and the line
-    `!!!MAXTERMID` is no word."""
+    """A training's folder. In files, a byte order mark is no part of the text, and in the vocabulary, as bilm-tf reads
+    it, the line `!!!MAXTERMID` is no word."""
     options = training_options(name)
-    write_lines(folder / "options.json", [json.dumps(options)])
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(options), encoding="utf-8-sig")
     lines = [*WORDS[:3], "!!!MAXTERMID", *WORDS[3:]]
     (folder / "vocab.txt").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
     write_checkpoint(folder / f"model.ckpt-{step}", make_variables(options))

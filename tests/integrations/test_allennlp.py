@@ -1,4 +1,4 @@
-"""AllenNLP's names: its results and its statefulness, by the slow reference and by vectors that AllenNLP gave."""
+"""AllenNLP's names: its results and its statefulness, by the slow reference. (test_parity.py has its vectors.)"""
 
 import copy
 import json
@@ -13,7 +13,6 @@ from torch import nn
 from hf_elmo import ElmoTokenizer
 from hf_elmo.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
 from hf_elmo.conversion import load
-from tests import parity
 from tests.conversion.test_allennlp_archive import state_of
 from tests.factories import write_lines
 from tests.reference import NumpyELMo
@@ -50,17 +49,6 @@ def test_ids_are_those_of_the_tokenizer() -> None:
     assert torch.equal(batch_to_ids([["<S>", "x", "</S>"]])[0, ::2], encoded[0, [0, 5]])
     assert batch_to_ids([["<pad>"]]).any()  # a word like any other there
     assert batch_to_ids([]).shape == (0, 0, 50)
-
-
-def test_the_vectors_of_allennlp_itself_from_batch_to_batch(tmp_path) -> None:
-    folder = parity.write_source("allennlp-carried", "published", tmp_path / "source")
-    bilm, layers = ElmoEmbedder(folder / "options.json", folder / "weights.hdf5").elmo_bilm, []
-    for start in range(0, len(parity.SENTENCES), parity.BATCH):
-        batch = parity.SENTENCES[start : start + parity.BATCH]
-        activations = torch.stack(bilm(batch_to_ids(batch))["activations"]).detach()
-        layers += [activations[:, row, : len(sentence) + 2] for row, sentence in enumerate(batch)]
-    stored = parity.load_stored("allennlp-carried")["published"]
-    np.testing.assert_allclose(torch.cat(layers, dim=1), stored, rtol=0, atol=TOLERANCE)
 
 
 def test_the_embedder_carries_its_state_through_batches_of_other_sizes(source) -> None:

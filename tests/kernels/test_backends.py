@@ -20,8 +20,8 @@ SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, 
 SETTINGS["on,int8"] = NAMES
 
 
-def call_of(rows: int, dtype: torch.dtype = torch.float32, **changes) -> LstmCall:
-    inputs, state, weights = random_layer([rows, rows], dtype, sizes=(32, 128, 96), **changes)
+def call_of(rows: int, width: int = 32) -> LstmCall:
+    inputs, state, weights = random_layer([rows, rows], sizes=(width, 128, 96))
     return LstmCall(inputs, [rows, rows], *state, weights, 3.0, 3.0)
 
 
@@ -29,18 +29,22 @@ def layer(call: LstmCall, of: Callable = bilstm_layer) -> torch.Tensor:
     return of(call.inputs, call.batch_sizes, (call.hidden, call.cell), *call[4:])[0]
 
 
-@pytest.mark.parametrize(("rows", "name"), [(1, "small-batch"), (60, "fused")])
-def test_the_first_that_supports_a_call_runs_it(rows: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "rows", "name"),
+    [("on", 3, "small-batch"), ("on", 60, "fused"), ("on,int8", 3, "int8"), ("on,int8", 4, "small-batch")],
+)
+def test_the_first_that_supports_a_call_runs_it(setting: str, rows: int, name: str) -> None:
     machine.require(name)
-    with torch.no_grad():
-        found, refused = kernels.explain("lstm", call_of(rows))
-        assert found == name == kernels.choose("lstm", call_of(rows)).name
-        order = [backend.name for backend in kernels.WITHOUT_GRADIENTS["lstm"]]
-        assert list(refused) == order[: order.index(name)]
-        assert all(refused.values())
-    call = call_of(rows)
-    call.inputs.requires_grad_()
-    assert kernels.choose("lstm", call).name == "onednn-training"
+    call = call_of(rows, width=128)
+    with kernels.use(*setting.split(",")):
+        with torch.no_grad():
+            found, refused = kernels.explain("lstm", call)
+            assert found == name == kernels.choose("lstm", call).name
+            order = [backend.name for backend in kernels.WITHOUT_GRADIENTS["lstm"]]
+            assert list(refused) == order[: order.index(name)]
+            assert all(refused.values())
+        call.inputs.requires_grad_()
+        assert kernels.choose("lstm", call).name == "onednn-training"
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
