@@ -18,7 +18,7 @@ NAMES = ["small", "original", "manylangs-ja", "embeddia-sl", "nlpl-201"]
 
 
 @pytest.mark.slow
-def test_published_models_are_tried(shared, tmp_path, monkeypatch) -> None:
+def test_published_models_are_tried(tmp_path, monkeypatch) -> None:
     cache = tmp_path / "cache"
     for name in NAMES:
         write_published(cache, name, [["今", "潮水", "退"], ["川", "の", "橋", "を", "渡る", "。"]])
@@ -30,11 +30,16 @@ def test_published_models_are_tried(shared, tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(published, "download", cached)
     monkeypatch.setattr(published, "convert", lambda name, out, **_: convert(name, out, cache_dir=cache))
+    uses = [f"bank\tN\t1-2\tThe bank {n} closes .\tOn the bank {n % 7} ." for n in range(40)]
+    for part in ("train", "dev", "test"):
+        (tmp_path / "wic" / part).mkdir(parents=True)
+        (tmp_path / "wic" / part / f"{part}.data.txt").write_text("\n".join(uses))
+        (tmp_path / "wic" / part / f"{part}.gold.txt").write_text("\n".join("TF" * 20))
     monkeypatch.setattr(published, "NUMBERS", [number for number in published.NUMBERS if number.model in NAMES])
     out = tmp_path / "published.json"
 
     def rows(*names: str) -> tuple[int, list[dict]]:
-        status = published.main([*names, "--data", str(shared / "data"), "--out", str(out)])
+        status = published.main([*names, "--data", str(tmp_path), "--out", str(out)])
         return status, json.loads(out.read_text("utf-8"))
 
     status, found = rows(*NAMES, "pubmed")  # it is not in the cache
