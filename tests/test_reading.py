@@ -103,6 +103,8 @@ FILES = {
     "comments beside tabs.conll": ("# b\nHe\tO\n# c\n#\tO\n\n# d\n\n# e\nran\tO\n", {}, [["He", "#"], ["ran"]]),
     "license.conll": ("# by me\n# CC BY\n\nHe O\n", {}, [["He"]]),
     "license above tabs.conll": ("# by me\n\nHe\tO\n", {}, [["He"]]),
+    "a number first.conll": ("0 CD O\n1 CD O\n\nThe DT O\n", {}, [["0", "1"], ["The"]]),
+    "tagged at the end.txt": ("I send an E-mail\nIs it read?\n", {}, ["I send an E-mail", "Is it read?"]),
     "sharps.conll": ("# # I-NP\n3 CD I-NP\n", {}, [["#", "3"]]),
     "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
     "one column.conll": ("He\n#\n\n7\n", {}, [["He", "#"], ["7"]]),
@@ -199,16 +201,22 @@ def test_lists_of_words_fields_of_any_length_and_names_of_sequences(tmp_path):
 
 def test_a_second_column_gives_pairs(tmp_path):
     pairs, named = [("a b", "c"), ("", "hi"), ("d", "")], {"text_column": "a", "columns": ("b",), "pairs": True}
+    numbered = {"text_column": 1, "columns": (0,), "pairs": True}
     for name, data, columns in (
         ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', named),
         ("a.csv", "b,a\nc,a b\nhi,\n,d\n", named),
         ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", named),
-        ("without a header.csv", "c,a b\nhi,\n,d\n", {"text_column": 1, "columns": (0,), "pairs": True}),
+        ("by number.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', numbered),
+        ("without a header.csv", "c,a b\nhi,\n,d\n", numbered),
+        ("only the pair.csv", "c,a b\nhi,\n,d\n", {"columns": (0,), "pairs": True}),
     ):
         (tmp_path / name).write_text(data)
         assert list(Rows(tmp_path / name, **columns)) == pairs
-    pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "id": [0], "a": ["a b"]}), tmp_path / "b.parquet")
-    assert list(Rows(tmp_path / "b.parquet", text_column="a", columns=("b",), pairs=True)) == pairs[:1]
+    pyarrow.parquet.write_table(pyarrow.table({"b": ["c"], "a": ["a b"], "id": [0]}), tmp_path / "b.parquet")
+    for columns in (named, numbered):
+        assert list(Rows(tmp_path / "b.parquet", **columns)) == pairs[:1]
+    frame = pandas.DataFrame(pairs, columns=["a", "b"])
+    assert list(Rows(frame.itertuples(index=False), pairs=True)) == pairs
     # The text is the only other column, and a pair may be a number.
     write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
     assert list(Rows(tmp_path / "b.jsonl", columns=("n",), pairs=True)) == [("x", 3), (["b", ""], ["c"])]
@@ -227,6 +235,8 @@ def test_rows_in_memory_are_those_of_a_file(tmp_path):
     write_lines(tmp_path / "more" / "b.txt", ["b"])
     files = [write_lines(tmp_path / "more" / "a.txt", ["a"]), tmp_path / "more" / "b.txt"]
     assert list(Rows(files)) == list(Rows(tmp_path / "more")) == list(Rows(f"{tmp_path}/*/*.txt")) == ["a", "b"]
+    for texts in ([".", "a"], ["https://t.co/a", "b"]):
+        assert list(Rows(texts)) == texts
     for texts in (list(map(str, files)), [f"{tmp_path}/*/*.txt"], ["s3://bucket/a.txt"]):
         with pytest.raises(ValueError, match=r"pathlib\.Path"):
             Rows(texts)

@@ -4,7 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby, islice
 
 from .files import read_lines
 
@@ -37,7 +37,10 @@ def read_sentences(
     """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
     words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
     size = 0  # the number of columns of most words, here or in the last sentence that has words
-    for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]):
+    groups = (list(group) for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]))
+    first = list(islice(groups, 40))
+    word = _word_column(first) if word is None else word
+    for group in chain(first, groups):
         lines = [(where, columns) for where, columns in group if columns and not NO_WORD.match(" ".join(columns))]
         if size == 0 and lines and HEADER.fullmatch(" ".join(lines[0][1])):
             del lines[0]
@@ -51,9 +54,7 @@ def read_sentences(
             size = Counter(map(len, own)).most_common(1)[0][0]
         elif not size:
             continue
-        if word is None and own:
-            word = _word_column(own)
-        wanted = [word or 0] if tag is None else [word or 0, tag]
+        wanted = [word] if tag is None else [word, tag]
         has_wanted = all(-size <= column < size for column in wanted) and (size > 1 or tag is None)
         is_numbered = wanted[0] != 0 and any(columns[0].isdecimal() for _, columns in lines)
         sentence = []
@@ -71,11 +72,20 @@ def read_sentences(
             yield sentence
 
 
-def _word_column(sentence: list[list[str]]) -> int:
-    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0."""
-    numbers = [columns[0] for columns in sentence if len(columns) > 1 and not NO_WORD_ID.fullmatch(columns[0])]
+def _word_column(groups: list[list[tuple[str, list[str]]]]) -> int:
+    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0. In
+    these first lines of a file every word has a number, since a first sentence may be `1` or `0 1`."""
+
+    def is_word(columns: list[str]) -> bool:
+        line = " ".join(columns)
+        return line[:1] not in ("", "#") and not (NO_WORD.match(line) or HEADER.fullmatch(line))
+
+    sentences = [own for group in groups if (own := [columns for _, columns in group if is_word(columns)])]
+    words = (columns[0] for columns in chain.from_iterable(sentences) if len(columns) > 1)
+    numbers = [word for word in words if not NO_WORD_ID.fullmatch(word)]
     if numbers[:1] in (["0"], ["1"]) and all(map(str.isdecimal, numbers)):
         return 1
-    places = ((columns[1:3], str(place)) for place, columns in enumerate(sentence) if len(columns) > 3)
+    first = sentences[0] if sentences else []
+    places = ((columns[1:3], str(place)) for place, columns in enumerate(first) if len(columns) > 3)
     is_2012 = [part.isdecimal() and number == place for (part, number), place in places]
-    return 3 if len(is_2012) == len(sentence) and all(is_2012) else 0
+    return 3 if first and len(is_2012) == len(first) and all(is_2012) else 0

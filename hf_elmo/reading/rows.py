@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from glob import glob
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral
 from pathlib import PurePosixPath
 from typing import Any
@@ -43,10 +43,11 @@ OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pt
     .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
     .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vert .vrt .vtt .warc .xliff .xmi
     .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
+TAGGED = r"([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\n"  # a line of words and tags, but also `I send an E-mail`
 # How files of other formats begin that have the ending of a text or a table.
 BEGINNINGS = {
     "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-"
-    r"|1\t([^\t]*\t){8}[^\t]*$|([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\s*$",
+    rf"|1\t([^\t\n]*\t){{8}}[^\t\n]*$|{TAGGED}({TAGGED}|\Z)",
     "fasta": r">\S",
     "jsonl": r'[\[{]\s*$|\[\s*\{|\["|\{\s*"[^"]+":',
     "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
@@ -156,25 +157,29 @@ class Rows:
             place = f"{where}, {unit.format(number)}"
             if isinstance(row, Mapping):
                 names = names or self._names(list(row), place)
-                if missing := [name for name in names if name not in row]:
+                if missing := [name for name in filter(None, names) if name not in row]:
                     raise ValueError(f"{place}: missing key {missing[0]!r}")
-                others = iter([row[name] for name in names[1:]])
-                further = (None if column is None else next(others) for column in self.columns)
-                row = (row[names[0]], *further) if self.columns else row[names[0]]
+                row = self._picked(row, names)
             yield place, row
 
-    def _names(self, names: list[str], where: str) -> list[str]:
-        """The names of the columns of the text, and of further columns."""
+    def _picked(self, row: Mapping[str, Any], names: list[str | None]) -> Any:
+        """The text of a row, or a tuple of it and of the further columns; `names` are those of [`_names`]."""
+        values = tuple(None if name is None else row[name] for name in names)
+        return values if self.columns else values[0]
+
+    def _names(self, names: list[str], where: str) -> list[str | None]:
+        """The names of the columns of the text, and of further columns, `None` for a column `None`."""
         option = "text_pair_column" if self.pairs else "column"
-        others = [pick_column(names, wanted, where, option) for wanted in self.columns if wanted is not None]
-        return [pick_column([name for name in names if name not in others], self.text_column, where), *others]
+        others = [wanted if wanted is None else pick_column(names, wanted, where, option) for wanted in self.columns]
+        left = [name for name in names if name not in others] if self.text_column is None else names
+        return [pick_column(left, self.text_column, where), *others]
 
     def _kept(self, rows: Iterable[Any], name: str) -> Iterator[Any]:
         """Rows that can be read only once: those of a generator or a pipe, kept in a temporary file."""
         if name not in self._copies:
             file = tempfile.TemporaryFile()  # noqa: SIM115
             for row in rows:
-                pickle.dump(row, file)
+                pickle.dump(tuple(row) if isinstance(row, tuple) else row, file)  # pandas's tuples cannot be pickled
             self._copies[name] = file
         file = self._copies[name]
         place = 0  # of this iterator: others may read the file between two of its rows
@@ -186,16 +191,17 @@ class Rows:
                 yield row
 
     def _lines(self, file: str, newline: str | None = None) -> Iterator[str]:
-        """The lines of a file; ValueError if the first one with text is that of another format than the ending says."""
-        is_begin = self.input_format is None
-        for number, line in enumerate(read_lines(file, self.encoding, newline), start=1):
-            if is_begin and line.strip():
-                is_begin = False
-                kind = next((kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, line)), None)
-                if kind not in (None, self.format_of(file)):
-                    how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
-                    raise ValueError(f"{file}, line {number}: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
-            yield line
+        """The lines of a file; ValueError if the first ones are those of another format than the ending says."""
+        lines = read_lines(file, self.encoding, newline)
+        first = list(islice(lines, 9))
+        begin = "".join(f"{line.rstrip()}\n" for line in first if line.strip())
+        kinds = (kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, begin, re.MULTILINE))
+        kind = None if self.input_format else next(kinds, None)
+        if kind not in (None, self.format_of(file)):
+            how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
+            number, line = next((number, line) for number, line in enumerate(first, start=1) if line.strip())
+            raise ValueError(f"{file}, line {number}: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
+        return chain(first, lines)
 
     # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
 
@@ -235,12 +241,13 @@ class Rows:
                 raise ValueError(f"{file} holds a JSON list: save it as .jsonl, with one row per line")
             yield number, row
 
-    def _read_parquet(self, file: str) -> Iterator[dict[str, Any]]:
+    def _read_parquet(self, file: str) -> Iterator[Any]:
         try:
             with open_file(file) as source:
                 table = pyarrow.parquet.ParquetFile(BytesIO(source.read()) if is_pipe(file) else source)
-                for batch in table.iter_batches(1024, columns=self._names(table.schema_arrow.names, file)):
-                    yield from batch.to_pylist()
+                names = self._names(table.schema_arrow.names, file)
+                for batch in table.iter_batches(1024, columns=[*filter(None, names)]):
+                    yield from (self._picked(row, names) for row in batch.to_pylist())
         except pyarrow.ArrowInvalid as error:
             raise ValueError(f"{file} is no whole file of Parquet: {error}") from error
 
@@ -257,9 +264,10 @@ class Rows:
             for row in reader:
                 if row or dialect:  # a blank line is no row of a CSV, and a blank text of a TSV
                     row = row or [""] * max(1, len(names))
-                    is_header = not names and _is_header(row, self.text_column)
+                    given = [column for column in (self.text_column, *self.columns) if column is not None]
+                    is_header = not names and _is_header(row, given)
                     if not names:
-                        if not is_header and row[self.text_column].lower() in DEFAULT_COLUMNS:
+                        if not is_header and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
                             raise ValueError(f"{file}, line {first}: {row} are names: pass text_column by its name")
                         names = row if is_header else [str(column) for column in range(len(row))]
                         self._require_columns(names, file, separators)
@@ -290,7 +298,8 @@ def _patterns(inputs: Any) -> list:
     if isinstance(inputs, (Files, str, os.PathLike)):
         return inputs if isinstance(inputs, Files) else [inputs]
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
-    if isinstance(first, str) and (re.fullmatch(r"\w+://\S+", first) or ("." in first and glob(first))):
+    is_address = isinstance(first, str) and re.fullmatch(r"(?!https?:)\w+://\S+", first)
+    if is_address or (isinstance(first, str) and "." in first and any(map(os.path.isfile, glob(first)))):
         raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
     return list(inputs) if isinstance(first, os.PathLike) else []
 
@@ -301,12 +310,12 @@ def _ending(file: str | os.PathLike) -> str:
     return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
 
 
-def _is_header(row: list[str], text_column: str | int | None) -> bool:
-    """Whether the first row of a table has the names of its columns: unless the text's column is given by its number.
+def _is_header(row: list[str], given: list[str | int]) -> bool:
+    """Whether the first row of a table has the names of its columns: unless the columns are given by their numbers.
     pandas names columns that have no names by their numbers, too."""
     numbers = [str(column) for column in range(len(row))]
     by_pandas = row == numbers or (len(row) > 1 and row == ["", *numbers[:-1]])
-    return by_pandas or not isinstance(text_column, int) or text_column >= len(row)
+    return by_pandas or not given or not all(isinstance(column, int) and column < len(row) for column in given)
 
 
 def _unquoted(text: str) -> str:
