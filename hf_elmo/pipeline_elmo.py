@@ -12,11 +12,11 @@ from .modeling_elmo import align_left, scatter
 
 
 def continues_span(before: str, tag: str) -> bool:
-    """Whether a word is a part of the same span as the word before it, by their tags, as the program conlleval counts
-    in each scheme: a span has one type, and begins at B and S, and after E and S. Equal tags without a prefix are one
-    span."""
+    """Whether a word is a part of the same span as the word before it, by their tags (prefix and type, or one of both),
+    as the program conlleval counts in each scheme: a span has one type, and begins at B and S, and after E and S. Equal
+    tags without a prefix are one span."""
     (last, type_before), (prefix, span_type) = (
-        each.split("-", 1) if each[:2] in ("B-", "I-", "E-", "S-") else ("I", each) for each in (before, tag)
+        (each[0], each[2:]) if each.split("-")[0] in ("B", "I", "E", "S") else ("I", each) for each in (before, tag)
     )
     return span_type == type_before and prefix not in "BS" and last not in "ES"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import BatchEncoding, EvalPrediction
 
+from ..configuration_elmo import IGNORE_INDEX
 from ..utils.extras import extra_needed
 from .task import Metrics, Record, Task
 
@@ -13,13 +14,18 @@ def classification_metrics() -> Metrics:
     """`compute_metrics` of Trainer for classifiers: accuracy and macro F1.
 
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
-    above 0, and accuracy is the share of texts whose labels are all predicted correctly.
+    above 0, and accuracy is the share of texts whose labels are all predicted correctly. Texts with a label of -100 are
+    left out.
     """
     with extra_needed("train"):
         from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         predicted, labels = prediction.predictions, prediction.label_ids
+        if labels.shape == (len(labels), 1) != predicted.shape:
+            labels = labels[:, 0]
+        is_known = (labels != IGNORE_INDEX).reshape(len(labels), -1).all(1)
+        predicted, labels = predicted[is_known], labels[is_known]
         if predicted.dtype.kind == "f":  # else `preprocess_logits_for_metrics` has chosen the labels
             predicted = predicted.argmax(1) if labels.ndim == 1 < predicted.shape[1] else predicted > 0
         macro_f1 = f1_score(labels, predicted, average="macro", zero_division=0)
@@ -64,4 +70,9 @@ class ClassificationTask(Task):
         if "values" in record:
             return "\t".join("" if value is None else str(value) for value in record["values"]) + "\n"
         columns = record["probabilities"] if "labels" in record else {record["label"]: record["probability"]}
-        return "\t".join(f"{name or ''}\t{'' if p is None else f'{p:.6f}'}" for name, p in columns.items()) + "\n"
+        return (
+            "\t".join(
+                f"{'' if name is None else name}\t{'' if p is None else f'{p:.6f}'}" for name, p in columns.items()
+            )
+            + "\n"
+        )

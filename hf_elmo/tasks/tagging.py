@@ -36,8 +36,8 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
     Args:
         path, encoding: the path of the file, whose ending names the compression, and the encoding.
         word, tag: the columns of the words and of their tags, from 0; -1 is the last one. By default, the words are in
-            column 1 if column 0 numbers the words of the first sentence (CoNLL-U, CoNLL-X, CoNLL-2009), in column 3 if
-            column 2 does, after another number (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
+            column 1 if column 0 numbers the words of the first sentences (CoNLL-U, CoNLL-X, CoNLL-2009), in column 3
+            if column 2 does, after another number (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
 
     Returns:
         a data set with the columns `words` and `tags`, lists of strings.
@@ -63,8 +63,8 @@ def span_metrics(id2label: Mapping[int, str], scheme: str | None = None) -> Metr
     """`compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
     It evaluates the CRF's tags, or without a CRF the best label of each word, or the labels that Trainer's
-    `preprocess_logits_for_metrics` chose. For labels that are no spans, such as parts of speech (none begins with `B-`,
-    `I-`, `E-` or `S-`), it gives the accuracy alone.
+    `preprocess_logits_for_metrics` chose. Without a scheme, for labels that are no spans, such as parts of speech
+    (none begins with `B-`, `I-`, `E-` or `S-`, and not all are `O`, `B`, `I`, `E` or `S`), it gives the accuracy alone.
 
     Args:
         id2label: `model.config.id2label`.
@@ -74,7 +74,8 @@ def span_metrics(id2label: Mapping[int, str], scheme: str | None = None) -> Metr
         from seqeval import metrics
         from seqeval import scheme as schemes
 
-    has_spans = any(name.startswith(("B-", "I-", "E-", "S-")) for name in id2label.values())
+    has_types = any(name.startswith(("B-", "I-", "E-", "S-")) for name in id2label.values())
+    has_spans = has_types or scheme is not None or set(id2label.values()) <= set("OBIES")
     strictly = {} if scheme is None else {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:

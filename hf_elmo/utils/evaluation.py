@@ -1,29 +1,42 @@
 """Evaluation: its mode for a block, and batches of texts of similar length."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from ..kernels import enabled
 
+# For each model in evaluation mode: the number of blocks that it is in, and the modules that were in training mode.
+_EVALUATED: WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode for a block that runs it over rows; afterwards, each module has the mode that
-    it had before. ValueError if the kernel "int8" is enabled."""
+    """Puts a model into evaluation mode for a block that runs it over rows; after the last block, also of other
+    threads, each module has the mode that it had before. ValueError if the kernel "int8" is enabled."""
     if "int8" in enabled():
         raise ValueError(
             "int8 rounds small batches alone, so the numbers of a row would depend on its batch: it is for calls of a "
             "model. Leave it out of HF_ELMO_KERNELS and kernels.use here."
         )
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+    with _LOCK:
+        blocks, training = _EVALUATED.get(model) or (0, [module for module in model.modules() if module.training])
+        _EVALUATED[model] = blocks + 1, training
+        model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        with _LOCK:
+            blocks, _ = _EVALUATED.pop(model)
+            if blocks > 1:
+                _EVALUATED[model] = blocks - 1, training
+            else:
+                for module in training:
+                    module.training = True
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

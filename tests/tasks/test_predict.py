@@ -12,6 +12,7 @@ import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, answer, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
+from hf_elmo.utils.evaluation import evaluation_mode
 from hf_elmo_cli import main
 from tests import heads
 from tests.factories import SENTENCES, small_checkpoint, small_model, write_lines
@@ -45,6 +46,7 @@ MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three 
 SPLIT = {"esim": ("don't go", "a-b , c"), "answers": ("don't go ?", "a.b  c,d"), "clusters": "a-b\nc."}
 LINES = [
     (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
+    (CLASSIFIER, {"label": 0, "probability": 0.5, "probabilities": {0: 0.5, 1: 0.5}}, "0\t0.500000\n"),
     (CLASSIFIER, NO_LABEL, "\t\n"),
     (CLASSIFIER, {"labels": ["x"], "probabilities": {"O": 0.25, "x": None}}, "O\t0.250000\tx\t\n"),
     (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
@@ -229,3 +231,15 @@ def test_scores_that_are_nan_are_refused(tmp_path, head: str) -> None:
     with pytest.raises(ValueError, match="NaN"):
         predict(model, rows, tmp_path / "out.jsonl", tokenizer=ElmoTokenizer())
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_model_is_evaluated_until_the_last_thread_has_ended() -> None:
+    model = heads.make("last").train()
+    first, second = evaluation_mode(model), evaluation_mode(model)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(module.training for module in model.modules())
+    second.__exit__(None, None, None)
+    assert model.training
+    assert model.classifier.dropout.training

@@ -8,6 +8,7 @@ from transformers.pipelines.token_classification import AggregationStrategy
 
 import hf_elmo
 from hf_elmo import ElmoForTokenClassification, ElmoTokenizer, predict, read_conll, span_metrics
+from hf_elmo.pipeline_elmo import continues_span
 from tests.factories import small_model
 from tests.heads import TAGS, make
 
@@ -81,6 +82,10 @@ def test_metrics_of_spans() -> None:
     logits = np.eye(5)[np.maximum(tags, 0)]
     for predictions in (logits, tags):  # Trainer's `preprocess_logits_for_metrics` may have chosen the tags
         assert span_metrics(IDS, "IOB2")(EvalPrediction(predictions, labels)) == found
+    for scheme in (None, "IOB2"):  # a scheme without types
+        plain = span_metrics({0: "O", 1: "B", 2: "I"}, scheme)(EvalPrediction(tags, np.where(labels == 3, 0, labels)))
+        assert plain["precision"] == 2 / 3
+    assert [continues_span("B", tag) for tag in ("B", "I", "I-x")] == [False, True, False]
     unlabeled = span_metrics(IDS)(EvalPrediction(np.zeros((1, 3, 5)), np.full((1, 3), -100)))
     assert set(unlabeled.values()) == {0.0}
     # I-x I-x is a span for conlleval, none in IOB2.
