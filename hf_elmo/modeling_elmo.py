@@ -329,7 +329,6 @@ class ElmoHighway(nn.Module):
 
 class ElmoConvolution(nn.Conv1d):
     """A convolution over words' characters: `[words, char_embedding_size, characters]` to `[words, filters, windows]`.
-
     On a GPU it is a matrix product. cuDNN would make a plan for each new number of words, which takes longer than the
     computation, and would round the factors to TF32."""
 
@@ -591,6 +590,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
         """As in transformers. Raises ValueError if a settled start is asked for, but missing."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        model.source = {name: kwargs[name] for name in ("revision", "subfolder") if name in kwargs}  # of its tokenizer
         if any("bilm.initial_" in key for key in info["missing_keys"]):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
         if not model._hf_peft_config_loaded:  # adapters have frozen what they adapt

@@ -59,6 +59,13 @@ def test_what_is_no_whole_checkpoint(tmp_path, caplog) -> None:
         hf_elmo.load_model("original")
 
 
+def test_the_tokenizer_is_that_of_the_subfolder(tmp_path) -> None:
+    for folder, splitting in ((tmp_path, "lm1b"), (tmp_path / "one", "whitespace")):
+        save_checkpoint(folder, small_model(), ElmoTokenizer(word_splitting=splitting))
+    model = ElmoModel.from_pretrained(tmp_path, subfolder="one")
+    assert len(hf_elmo.embed(model, ["Don't go!"])[0]) == 2
+
+
 def test_fingerprints_change_with_what_decides_a_vector(model, tmp_path) -> None:
     before = model_fingerprint(model)
     save_checkpoint(tmp_path / "elmo", model)

@@ -189,6 +189,10 @@ def test_scikit_learn_caches_vectors_until_the_folder_is_saved_again(tmp_path) -
         save_checkpoint(tmp_path / "model", small_model(seed=seed), Tokenizer())
         np.testing.assert_array_equal(cached.fit_transform(SENTENCES), vectorizer.transform(SENTENCES))
     assert len([*(tmp_path / "cache").rglob("output.pkl")]) == 2
+    saved = pickle.dumps(vectorizer)
+    save_checkpoint(tmp_path / "model", small_model(seed=0), Tokenizer())
+    with pytest.raises(ValueError, match="changed"):
+        pickle.loads(saved)
 
 
 @torch.no_grad()

@@ -43,7 +43,8 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
             size = min(8, 52 / len(uses))
             axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=size)
         axes.set_xticks(range(len(uses)), range(1, len(uses) + 1))
-        axes.set_yticks(range(len(uses)), [f"{number}: {use}" for number, use in enumerate(uses, start=1)])
+        labels = [f"{number}: {use}" for number, use in enumerate(uses, start=1)]
+        axes.set_yticks(range(len(uses)), labels, parse_math=False)  # a "$" is no formula
         axes.set_title(f"cosine similarity, layer {layer}", fontsize="medium")
         return axes
     places = np.arange(len(values))
@@ -73,7 +74,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
         axes.scatter(*points.T, s=36, c=color, marker=marker, label=legend if index < 2 * height else None)
         for label, point in [*zip(labels, points, strict=True)][-index % every :: every]:
             weight = "bold" if counts[label.casefold()] > 1 else "normal"
-            texts.append(axes.text(point[0], point[1], label, fontweight=weight, in_layout=False))
+            texts.append(axes.text(point[0], point[1], label, fontweight=weight, in_layout=False, parse_math=False))
     shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
     axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")
     axes.margins(0.15)
@@ -91,7 +92,8 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def legend_above(axes: Axes, **how: object) -> Axes:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, **how)
+    for text in axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, **how).get_texts():
+        text.set_parse_math(False)
     return axes
 
 

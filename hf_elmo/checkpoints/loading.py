@@ -95,12 +95,13 @@ def find_device(device: Device) -> torch.device:
         raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
 
 
-def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
+def load_tokenizer(name: str | os.PathLike, **source: Any) -> ElmoTokenizer:
     """The tokenizer of [`load_model`] without its model. For a checkpoint without tokenizer files, a default tokenizer
-    is made, and a warning is logged, because the model may have been trained on text that was split differently."""
+    is made, and a warning is logged, because the model may have been trained on text that was split differently.
+    `source` may have the `revision` and the `subfolder` of the checkpoint."""
     place = locate(name)
-    tokenizer = ElmoTokenizer.from_pretrained(place)
-    if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
+    tokenizer = ElmoTokenizer.from_pretrained(place, **source)
+    if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **source) is None:
         logger.warning(f"{name} has no tokenizer: the default, word_splitting={tokenizer.word_splitting!r}, is used.")
     return tokenizer
 
@@ -108,7 +109,7 @@ def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
     """The tokenizer in the folder from which a model was loaded, or a new one if the model was not loaded."""
     if model.name_or_path:
-        return load_tokenizer(model.name_or_path)
+        return load_tokenizer(model.name_or_path, **getattr(model, "source", {}))
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -10,15 +11,18 @@ from typing import Any
 import numpy as np
 import pyarrow
 import torch
+from transformers.utils import cached_file
 
 from ..checkpoints.loading import Device, Dtype, locate
-from ..configuration_elmo import ElmoConfig
 from ..reading.rows import Row, Rows, pick_column
 from ..utils.jobs import require_positive
 from .corpus import prepare
 from .engine import CorpusEncoder, EmbeddedRows
 
-CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
+# The files that vectors depend on.
+CHECKPOINT_FILE = re.compile(
+    r"(config|tokenizer\w*|character_vocab|.*\.index)\.json|\w*model.*\.(safetensors|bin)|vocab\.txt"
+)
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
 
 
@@ -105,6 +109,7 @@ class Embedder:
         if taken := {self.column, self.words_column}.intersection(names):
             raise ValueError(f"batch has a column {taken.pop()!r} already; choose another column or words_column")
         texts = batch.column(name).to_pylist() if is_arrow else batch[name]
+        texts = list(texts) if getattr(texts, "ndim", 1) == 2 else texts  # NumPy's form of rows of equally many words
         if isinstance(texts, str) or type(batch).__name__ == "LazyRow":
             raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)
@@ -135,10 +140,10 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
     """The SHA-256 of a folder's files, or the commit of a name on the Hub."""
     folder = Path(locate(name))
     if not folder.is_dir():
-        return f"commit {ElmoConfig.from_pretrained(locate(name))._commit_hash}"
+        return f"commit {Path(cached_file(locate(name), 'config.json')).parent.name}"
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if path.suffix in CHECKPOINT_FILES:
+        if CHECKPOINT_FILE.fullmatch(path.name):
             with open(path, "rb") as file:
                 digest.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -40,6 +40,11 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def __getstate__(self) -> dict[str, Any]:  # `Pipeline(memory=...)` finds stored results by it
         return super().__getstate__() | {"fingerprint": checkpoint_fingerprint(self.model)}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if checkpoint_fingerprint(self.model) != state["fingerprint"]:
+            raise ValueError(f"model {self.model!r} has changed since the vectorizer was saved: restore its old files")
+
     def __sklearn_is_fitted__(self) -> bool:
         return True
 

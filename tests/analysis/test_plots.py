@@ -27,9 +27,11 @@ def test_two_words_have_a_bar_for_each_layer_and_several_a_matrix(axes, others) 
     assert [bar.get_height() for bar in axes.patches] == values.tolist()
     assert texts(axes.texts) == ["1.00", "0.88", "-0.05"]
     assert len(axes.get_legend().get_texts()) == 2 - np.isnan(others).any()
-    several = LayerSimilarities(["a bank", "bank .", "the bank of"], np.ones(3), np.ones(3), matrix)
+    several = LayerSimilarities(["$ 5 {", "$ 7 $", "the bank of"], np.ones(3), np.ones(3), matrix)
     assert texts(plot_similarities(several).texts) == [f"{value:.2f}" for value in matrix[2].flat]
-    assert texts(plot_similarities(several, layer=0).texts)[0] == "-1.00"
+    drawn = plot_similarities(several, layer=0)
+    assert texts(drawn.texts)[0] == "-1.00"
+    drawn.figure.draw_without_rendering()  # "$" is no formula
 
 
 def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:

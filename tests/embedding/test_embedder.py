@@ -57,6 +57,12 @@ def test_lists_of_texts_get_columns_and_an_iterator_gives_an_iterator(checkpoint
         assert nested(found["embedding"]) == nested(embed(checkpoint, ROWS))
 
 
+def test_lists_of_words_of_equal_length_are_an_array_in_numpys_format(checkpoint):
+    data = datasets.Dataset.from_dict({"words": [["a", "b"]]}).with_format("numpy")
+    found = data.map(Embedder(checkpoint), batched=True)["embedding"]
+    np.testing.assert_array_equal(found[0], embed(checkpoint, [["a", "b"]])[0])
+
+
 def test_batches_without_rows(checkpoint):
     embedder = Embedder(checkpoint, layers="all", words_column="words")
     assert embedder([]) == {"text": [], "embedding": [], "words": []}
@@ -87,7 +93,8 @@ def test_a_checkpoint_that_changed_is_refused_and_embedded_again_by_datasets(che
     monkeypatch.chdir(tmp_path)
     embedder = Embedder("copy")
     monkeypatch.chdir("/")  # a relative path is found from elsewhere
-    (folder / "README.md").write_text("a card")
+    for other in ("README.md", "all_results.json", "training_args.bin"):
+        (folder / other).write_text("of a training")
     close(embedder(ROWS)["embedding"], embed(checkpoint, ROWS))
     assert hash_of(Embedder(folder)) == hash_of(embedder)
     assert hash_of(Embedder(folder, layers="all")) != hash_of(embedder)
@@ -98,6 +105,15 @@ def test_a_checkpoint_that_changed_is_refused_and_embedded_again_by_datasets(che
             Embedder.embed(pickle.loads(pickle.dumps(embedder)), ROWS, rank=3)  # a worker that has no model yet
         assert hash_of(Embedder(folder)) != hash_of(embedder)
         (folder / name).write_bytes(data)
+
+
+def test_a_name_on_the_hub_stands_for_a_commit(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "models--me--elmo" / "refs").mkdir(parents=True)
+    (tmp_path / "models--me--elmo" / "refs" / "main").write_text("c" * 40)
+    shutil.copytree(checkpoint, tmp_path / "models--me--elmo" / "snapshots" / ("c" * 40))
+    assert Embedder("me/elmo").options["fingerprint"] == f"commit {'c' * 40}"
 
 
 def threads_after(embedder: Embedder) -> tuple[np.ndarray, int]:
