@@ -37,7 +37,7 @@ IGNORE_INDEX = -100  # in place of a label at positions without a label, as in t
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class ElmoTaskFields:
     """The fields of [`ElmoConfig`] that task heads read. The biLM does not read them, so one biLM serves every head.
 

@@ -67,6 +67,7 @@ def test_a_configuration_is_loaded_as_it_was_saved(tmp_path) -> None:
     loaded = AutoConfig.from_pretrained(tmp_path)
     assert type(loaded) is ElmoConfig
     assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
+    assert '"hidden_size": ' in repr(config)
 
 
 def test_a_type_is_read_as_transformers_does(tmp_path) -> None:

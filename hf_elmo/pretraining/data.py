@@ -159,6 +159,7 @@ class _Batches(IterableDataset):
         """The texts from the position on, pass after pass. Texts are shuffled within blocks to bound the memory."""
         size = self.shuffle_block or TEXTS_AT_ONCE
         while True:
+            has_words = self._texts_read > 0
             block, done = divmod(self._texts_read, size)
             texts = self.part.read(block * size)
             # With interned strings, a block takes only about 10 bytes a word.
@@ -166,10 +167,11 @@ class _Batches(IterableDataset):
                 rng = np.random.default_rng((self.seed, self._epoch, block))
                 order = rng.permutation(len(chunk)) if self.shuffle_block else range(len(chunk))
                 for index in order[done:]:
+                    has_words = has_words or any(chunk[index])
                     self._texts_read += 1
                     yield chunk[index]
                 block, done = block + 1, 0
-            if self._texts_read == 0:
+            if not has_words:
                 raise ValueError(f"process {self.rank} of {self.world_size} has no text to train on: give more text.")
             self._epoch, self._texts_read = self._epoch + 1, 0
 

@@ -127,6 +127,8 @@ def pretrain(
     args = _arguments(output, recipe, arguments)
     checkpoint = _checkpoint_to_resume(output, resume, overwrite)
     if init:
+        if word_splitting is not None:
+            raise ValueError("word_splitting is for a new tokenizer: leave it out, since init has its tokenizer.")
         tokenizer = load_tokenizer(init)
         require_tokenizer(ElmoConfig.from_pretrained(locate(init)), tokenizer)
     else:
@@ -151,6 +153,10 @@ def pretrain(
     new = old if vocabulary is None else Vocabulary.load(vocabulary)
     if new is None:
         new = build_vocabulary(source.sentences(), vocabulary_size)
+    elif vocabulary_size is not None:
+        raise ValueError(
+            "vocabulary_size is for words that are counted: leave it out with a vocabulary, or that of init."
+        )
     if vocabulary is not None:
         words = list(chain.from_iterable(islice(source.sentences(), COVERED_SENTENCES)))
         unknown = (new.ids(words) == new.unk_id).mean()

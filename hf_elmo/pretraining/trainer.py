@@ -185,7 +185,7 @@ class ElmoPreTrainer(Trainer):
         strategies = args.save_strategy, args.eval_strategy, args.logging_strategy
         # Whether the training depends on the number of batches in its text.
         counted = args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies
-        train_dataset.endless |= not counted
+        train_dataset.endless = not (counted and train_dataset.source.countable)
         # The softmax's gradients are exchanged by mean_rows, the others by DistributedDataParallel.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
@@ -283,7 +283,7 @@ class ElmoPreTrainer(Trainer):
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         if self.train_dataset.carries_state:
             self._lstm_state = tuple(tensor.detach() for tensor in outputs["state"])
-        self._words += inputs["labels"][..., 0].numel()
+        self._words += (inputs["labels"][..., 0] != -100).sum()
         loss = loss * self.args.loss_scale
         return (loss, outputs) if return_outputs else loss
 
@@ -310,7 +310,7 @@ class ElmoPreTrainer(Trainer):
             self._require_finite_weights()
             now, step = time.perf_counter(), self.state.global_step
             seconds = now - self._since
-            logs["words_per_second"] = round(self._words * self.args.world_size / seconds, 1)
+            logs["words_per_second"] = round(float(self._words) * self.args.world_size / seconds, 1)
             if self.is_world_process_zero():
                 left = (self.state.max_steps - step) * seconds / (step - self._steps) / 60
                 print(

@@ -77,6 +77,14 @@ def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, w
 
 
 @KINDS
+def test_texts_without_words_are_no_text(tokenizer, kind):
+    data = kind(Texts(["", " "]), tokenizer, batch_size=2)
+    data.endless = True
+    with pytest.raises(ValueError, match="no text"):
+        next(iter(data))
+
+
+@KINDS
 def test_batches_that_were_read_are_read_in_another_process(tokenizer, kind):
     data, other = make(kind, tokenizer), make(kind, tokenizer)
     first = next(iter(data)), next(iter(other))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers import normalizers
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, path
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.texts import HELD_OUT_EVERY
@@ -81,6 +81,8 @@ def test_options_that_cannot_be_and_held_out_text_that_is_trained_on(files, tmp_
         {"layout": "lines"},
         {"batch_size": 500},
         {"held_out": link},
+        {"vocabulary_size": 9, "vocabulary": write_lines(tmp_path / "vocab.txt", ["<S>", "</S>", "<UNK>", "dog"])},
+        {"word_splitting": "lm1b", "init": path()},
         {"held_out": dataset, "inputs": dataset},
     ]
     for changes in wrong:

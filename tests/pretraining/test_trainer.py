@@ -90,6 +90,8 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path,
     line = rf"step 1 of 1: .+ words a second, training perplexity {math.exp(loss.item()):,.1f}, 0 minutes left\n"
     assert re.search(line, capsys.readouterr().err)
     assert trainer.state.num_input_tokens_seen == 2 * 5
+    again = trainer.args.__class__(**{**trainer.args.to_dict(), "max_steps": -1, "num_train_epochs": 1})
+    assert not ElmoPreTrainer(trainer.model, again, trainer.train_dataset).train_dataset.endless
 
 
 def test_adagrad_has_its_settings_with_rates_of_parts_too(tokenizer, tmp_path, monkeypatch):
