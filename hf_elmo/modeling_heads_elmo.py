@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -72,8 +73,7 @@ class ElmoInputs:
         vectors = self.inputs_embeds if self.bilm_layers is None else self.bilm_layers
         if self.input_ids is None and self.word_vector_ids is None:
             require("input_ids", vectors)
-        masks = self.attention_mask, self.special_tokens_mask
-        return token_masks(*masks, self.input_ids, vectors, self.word_vector_ids)
+        return token_masks(self.attention_mask, self.special_tokens_mask, self.input_ids, vectors, self.word_vector_ids)
 
 
 @dataclass
@@ -199,14 +199,15 @@ class ElmoHead(nn.Module):
         return vectors if self.encoder is None else self.encoder(vectors, mask, output_mix)
 
 
-def warn_of_low_rate(parameter: nn.Parameter) -> None:
-    """When an optimizer of `parameter`, of a new head on a frozen biLM, makes a step, logs a warning if its learning
-    rate is too low for such a head (at most 2e-4), as the default of TrainingArguments is."""
+@cache
+def watch_learning_rates() -> None:
+    """Has a step of any optimizer log a warning if the learning rate is too low (at most 2e-4), as the default of
+    TrainingArguments is, for a parameter with the attribute `is_new`: of a new head on a frozen biLM."""
 
     def check(optimizer: torch.optim.Optimizer, *_: object) -> None:
         for group in optimizer.param_groups:
             rate = group.get("initial_lr", group["lr"])  # that from which a schedule begins
-            if rate <= 2e-4 and any(own is parameter for own in group["params"]):
+            if rate <= 2e-4 and any(hasattr(parameter, "is_new") for parameter in group["params"]):
                 logger.warning_once(f"The learning rate is {rate}: a new head on a frozen biLM needs about 1e-3.")
 
     register_optimizer_step_pre_hook(check)
@@ -237,8 +238,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """As in [`ElmoPreTrainedModel`]. A new head warns of a learning rate that is too low for it."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if info["missing_keys"] and model.config.use_elmo and model.config.freeze_bilm:
-            *_, parameter = model.head.parameters()
-            warn_of_low_rate(parameter)
+            [*model.head.parameters()][-1].is_new = True
+            watch_learning_rates()
         return (model, info) if output_loading_info else model
 
     @property

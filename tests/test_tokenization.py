@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import datasets
@@ -26,7 +27,7 @@ IN_PIECES = {"truncation": True, "max_length": 4, "return_overflowing_tokens": T
 every_side = pytest.mark.parametrize("side", ["right", "left"])
 
 
-def column(texts: list) -> datasets.arrow_dataset.Column:
+def column(texts: list) -> Sequence[str]:
     return datasets.Dataset.from_dict({"text": texts})["text"]
 
 

@@ -28,11 +28,12 @@ INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 class Backend(NamedTuple):
     """One way to compute an operation.
 
-    Both functions take the operation's arguments, with plain tensors on the CPU (`tensors.why_not_plain`). Of an
-    `LstmCall`, the shapes agree (`tensors.require_shapes`), and autocast is off; `why_not` has to check whatever else
-    `run` needs. `run` computes what plain PyTorch would return, up to rounding in the type of the
-    weights, and in `WITH_GRADIENTS` so that each tensor that requires a gradient gets one. It may neither decline nor
-    write to its arguments.
+    Both functions take the operation's arguments: tensors whose memory may be read (`tensors.why_not_plain`: on the
+    CPU, strided, no subclass, no transform of `torch.func`, no forward-mode differentiation, no dispatch mode). Of an
+    `LstmCall` the shapes agree (`tensors.require_shapes`), and autocast is off. `why_not` has to check what else `run`
+    needs. `run` computes what plain PyTorch would return, up to rounding in the type of the weights, and in
+    `WITH_GRADIENTS` so that each tensor that requires a gradient gets one. It may neither decline nor write to its
+    arguments.
     """
 
     name: str  # in `HF_ELMO_KERNELS` and in [`use`]
