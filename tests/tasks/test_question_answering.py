@@ -110,14 +110,6 @@ def test_an_answer_that_is_not_at_its_place_is_refused(words) -> None:
             encode_questions(words, *ONE[:2], [{"text": [text], "answer_start": [start]}], numbers=[7])
 
 
-@pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
-def test_an_answer_takes_no_word_that_it_only_touches(words, text: str, start: int) -> None:
-    passage = "It ate a mouse, and no cheese."
-    columns = encode_questions(words, ["What?"], [passage], [{"text": [text], "answer_start": [start]}])
-    (first,), (last,) = columns["start_positions"], columns["end_positions"]
-    assert words("What?", passage).tokens()[first : last + 1] == text.split()
-
-
 def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, **given) -> dict[tuple[int, int], float]:
     """The scores of all spans by their characters, of no answer at (0, 0): each piece by itself."""
     how = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
