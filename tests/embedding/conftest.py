@@ -11,10 +11,6 @@ from tests.factories import SENTENCES, save_checkpoint, small_config
 ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 17 + "end"]
 
 
-class Stopped(Exception):
-    """An error in place of any that ends a run."""
-
-
 def initial_model(seed: int = 0, **options) -> ElmoModel:
     """A model with its initial weights, so that values stay near 1, where float32 can tell 1e-6 apart."""
     torch.manual_seed(seed)
@@ -72,7 +68,7 @@ def stop_after(monkeypatch):
     """A function that makes the engine fail after so many shards."""
     encode = CorpusEncoder.encode
 
-    def arrange(shards: int, error: BaseException = Stopped) -> list[int]:
+    def arrange(shards: int, error: BaseException = MemoryError) -> list[int]:
         calls = []
 
         def failing(self, rows, indices=None):
@@ -93,7 +89,7 @@ def stopped_after(stop_after):
 
     def run(shards: int, *arguments, **options) -> list[int]:
         stop_after(shards)
-        with pytest.raises(Stopped):
+        with pytest.raises(MemoryError):
             embed(*arguments, **options)
         return stop_after(1000)
 

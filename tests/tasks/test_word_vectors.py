@@ -64,7 +64,6 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path) -> None:
         ("a.txt", b"the 1 2\ncat 3\n", "could not convert"),
         ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
         ("a.bin", binary(b"")[:-1], "smaller"),
-        ("a.bin", b"3" + binary(b"\n")[1:], "more"),
         ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
     ],
 )
