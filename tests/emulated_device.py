@@ -108,7 +108,16 @@ class EmulatedDevice(TorchDispatchMode):
         target = torch.device(kwargs.get("device") or (NAME if here else "cpu")).type
         if not here and target != NAME:
             return function(*args, **kwargs)
-        refuse(function, args, kwargs, on_cpu)
+        # Raise where CUDA would; scalars of the CPU may be operands.
+        lengths = args[1] if function is aten._pack_padded_sequence.default else None
+        if isinstance(lengths, OnDevice):
+            raise RuntimeError(f"{function}: lengths must be on the CPU")
+        indices = function in INDEXING and isinstance(args[0], OnDevice)
+        if on_cpu and lengths is None and function not in COPIES and not indices:
+            shapes = [list(x.shape) for x in on_cpu]
+            raise RuntimeError(f"{function}: operands on {NAME}, and of shapes {shapes} on the CPU")
+        if any(isinstance(value, torch.Generator) for value in kwargs.values()):
+            raise RuntimeError(f"{function}: the generator is of the CPU")
         self.count(function, args, target)
         if "device" in kwargs:
             inner_kwargs["device"] = torch.device("cpu")
@@ -128,20 +137,6 @@ class EmulatedDevice(TorchDispatchMode):
             waits = target != NAME or not isinstance(args[0], OnDevice)
         self.waits += waits
         self.launches += not (function.is_view or function in NO_LAUNCHES or "empty" in str(function))
-
-
-def refuse(function: Any, args: tuple, kwargs: dict[str, Any], on_cpu: list[Tensor]) -> None:
-    """Raises RuntimeError where CUDA would; `on_cpu` are the operands of the CPU, without scalars."""
-    lengths = args[1] if function is aten._pack_padded_sequence.default else None
-    if isinstance(lengths, OnDevice):
-        raise RuntimeError(f"{function}: lengths must be on the CPU")
-    indices = function in INDEXING and isinstance(args[0], OnDevice)
-    if on_cpu and lengths is None and function not in COPIES and not indices:
-        raise RuntimeError(
-            f"{function}: operands on {NAME}, and of shapes {[list(x.shape) for x in on_cpu]} on the CPU"
-        )
-    if any(isinstance(value, torch.Generator) for value in kwargs.values()):
-        raise RuntimeError(f"{function}: the generator is of the CPU")
 
 
 class Backend(backend_registration._DummyBackendModule if AVAILABLE else object):
