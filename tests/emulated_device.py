@@ -118,7 +118,13 @@ class EmulatedDevice(TorchDispatchMode):
             raise RuntimeError(f"{function}: operands on {NAME}, and of shapes {shapes} on the CPU")
         if any(isinstance(value, torch.Generator) for value in kwargs.values()):
             raise RuntimeError(f"{function}: the generator is of the CPU")
-        self.count(function, args, target)
+        waits = torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags
+        if function in INDEXING:
+            waits = any(index is not None and index.dtype == torch.bool for index in args[1])
+        elif function in COPIES:  # in both directions
+            waits = target != NAME or not isinstance(args[0], OnDevice)
+        self.waits += waits
+        self.launches += not (function.is_view or function in NO_LAUNCHES or "empty" in str(function))
         if "device" in kwargs:
             inner_kwargs["device"] = torch.device("cpu")
         result = ON_DEVICES_ONLY.get(function, function)(*inner_args, **inner_kwargs)
@@ -128,15 +134,6 @@ class EmulatedDevice(TorchDispatchMode):
         return tree_map_only(
             Tensor, lambda tensor: here[id(tensor)] if id(tensor) in here else OnDevice(tensor), result
         )
-
-    def count(self, function: Any, args: tuple, target: str) -> None:
-        waits = torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags
-        if function in INDEXING:
-            waits = any(index is not None and index.dtype == torch.bool for index in args[1])
-        elif function in COPIES:  # in both directions
-            waits = target != NAME or not isinstance(args[0], OnDevice)
-        self.waits += waits
-        self.launches += not (function.is_view or function in NO_LAUNCHES or "empty" in str(function))
 
 
 class Backend(backend_registration._DummyBackendModule if AVAILABLE else object):

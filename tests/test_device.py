@@ -27,7 +27,6 @@ MISTAKES = [
     (lambda x: x.numpy(), "numpy"),
     (lambda x: x + torch.ones(3), "on the CPU"),
     (lambda x: x.index_select(0, torch.tensor([1])), "on the CPU"),
-    (lambda x: torch.zeros(3).index_add_(0, torch.tensor([1]), x[:1]), "on the CPU"),
     (lambda x: x.normal_(generator=torch.Generator()), "generator"),
     (lambda x: torch.nn.utils.rnn.pack_padded_sequence(x[:, None], x.long()), "lengths"),
 ]
