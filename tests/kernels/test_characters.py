@@ -160,6 +160,7 @@ def test_words_with_vectors_of_their_own(ran) -> None:
         assert torch.allclose(result, by_modules(encoder, ids), atol=1e-5)
     assert known() == 5
     assert ran == INFERENCE * 2
+    assert torch.equal(result[1], result[5])
     assert not torch.allclose(result[2], result[3], atol=1e-3)
     ids[0, 20] = 70_000
     with pytest.raises(IndexError, match="word"):
