@@ -187,7 +187,6 @@ class CorpusEncoder:
         pending = sorted((row for row in indices if rows.words[row]), key=lambda row: -len(rows.words[row]))
         while pending:
             encode, count, tokens = self._plan([len(rows.words[row]) + BOUNDARIES for row in pending])
-            fits = True
             try:
                 with evaluation_mode(self.model), torch.autocast(self.model.device.type, enabled=False):
                     encode(rows, pending[:count])
@@ -195,15 +194,15 @@ class CorpusEncoder:
                 is_memory = isinstance(error, MemoryError) or re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE)
                 if not is_memory or tokens <= 1:
                     raise
-                fits = False  # tried again below: the exception keeps tensors in memory until this block is left
-            if fits:
+            else:
                 for row in pending[:count]:
                     self._check(rows, row)
                 del pending[:count]
-            else:
-                self.budget = tokens // 2
-                torch.cuda.empty_cache()
-                logger.warning("out of memory with %d tokens in a batch; continuing with %d", tokens, self.budget)
+                continue
+            # Only now, as the exception keeps tensors in memory until its block is left.
+            self.budget = tokens // 2
+            torch.cuda.empty_cache()
+            logger.warning("out of memory with %d tokens in a batch; continuing with %d", tokens, self.budget)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
         """From the rows' lengths, longest first: the next batch's method, number of rows and number of tokens."""
@@ -317,12 +316,11 @@ class CorpusEncoder:
                 spans = [(length - end, length - begin) for length, (begin, end) in zip(lengths, spans, strict=False)]
             state = None if state is None else tuple(part[:, :, :here] for part in state)
             values, state = self._half_layers(words[:here], spans, state, direction)
-            first_value = 0
+            parts = np.split(values, list(accumulate(end - begin for begin, end in spans)))
             for place, (begin, end) in enumerate(spans):
                 first, last = max(begin, 1), min(end, lengths[place] - 1)
                 if first < last:
-                    yield place, first - 1, values[first_value + first - begin : first_value + last - begin]
-                first_value += end - begin
+                    yield place, first - 1, parts[place][first - begin : last - begin]
 
     @torch.inference_mode()
     def _half_layers(
