@@ -159,12 +159,11 @@ def _write_text(path: Path, tables: Tables, layout: RowLayout) -> None:
     with open(path, "wb") as raw, compress(raw) as file:
         for table in tables:
             words = table["words"].to_pylist()
-            counts = [1 if layout.pooled else len(row) for row in words]
             arrays = layout.split(_numbers(table["embedding"].chunk(0)), map(len, words))
-            for row, count, array in zip(words, counts, arrays, strict=True):
+            for row, array in zip(words, arrays, strict=True):
                 names = [" ".join(row)] if layout.pooled else row
-                vectors = array.reshape(layout.layers or 1, count, layout.size).swapaxes(0, 1)
-                for begin in range(0, count, step):
+                vectors = array.reshape(layout.layers or 1, len(names), layout.size).swapaxes(0, 1)
+                for begin in range(0, len(names), step):
                     part = vectors[begin : begin + step].astype(np.float32)
                     numbers = pyarrow.array(part.ravel()).cast(pyarrow.string())
                     offsets = np.arange(0, len(numbers) + 1, part[0].size, dtype=np.int32)
