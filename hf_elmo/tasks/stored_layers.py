@@ -134,12 +134,10 @@ class LayersMixin:
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         if "input_ids" in features[0]:
             return super().__call__(list(map(dict, features)))
-        rows, stored = list(map(dict, features)), []
-        for row in rows:  # transformers pads the other columns of empty words
-            if "bilm_layers" in row:
-                stored.append(row.pop("bilm_layers"))
-            length = len(stored[-1] if stored else row["word_vector_ids"])
-            row["input_ids"] = np.zeros((length, self.tokenizer.row_length), np.int64)
+        rows = list(map(dict, features))
+        stored = [row.pop("bilm_layers") for row in rows if "bilm_layers" in row]
+        for row, own in zip(rows, stored or [row["word_vector_ids"] for row in rows], strict=True):
+            row["input_ids"] = np.zeros((len(own), self.tokenizer.row_length), np.int64)  # transformers pads the rest
         batch = super().__call__(rows)
         del batch["input_ids"]
         if stored:

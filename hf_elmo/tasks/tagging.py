@@ -157,12 +157,11 @@ class TaggingTask(Task):
             self.reads, self.types = "pairs of a text and the index of its predicate's word", (str | list, int)
 
     def read(self, row: Any) -> Any:
-        if self.reads_roles and isinstance(row, tuple) and isinstance(row[1], str) and row[1].isdecimal():
-            row = row[0], int(row[1])
-        row = super().read(row)
         if not self.reads_roles:
-            return row
-        text, index = row
+            return super().read(row)
+        if isinstance(row, tuple) and isinstance(row[1], str) and row[1].isdecimal():
+            row = row[0], int(row[1])
+        text, index = super().read(row)
         (words,) = self.tokenizer.split_into_words([text], self.pretokenized)
         if not 0 <= index < len(words):
             raise ValueError(f"of {len(words)} words there is no word {index}")
