@@ -257,10 +257,9 @@ class ElmoEmbedder(nn.Module):
         if list(map(len, batch)) == [0]:
             return [np.zeros(EMPTY)]
         with torch.no_grad():
-            embeddings, mask = self.batch_to_embeddings(batch)
-        lengths = mask.sum(1).tolist()
-        arrays = embeddings.cpu().numpy()
-        return [rows[:, :length] if length else np.zeros(EMPTY) for rows, length in zip(arrays, lengths, strict=True)]
+            embeddings, _ = self.batch_to_embeddings(batch)
+        pairs = zip(embeddings.cpu().numpy(), map(len, batch), strict=True)
+        return [rows[:, :length] if length else np.zeros(EMPTY) for rows, length in pairs]
 
     def embed_sentences(self, sentences: Iterable[list[str]], batch_size: int = 64) -> Iterator[np.ndarray]:
         """The layers of each sentence, computed for `batch_size` sentences at a time."""

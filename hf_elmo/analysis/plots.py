@@ -110,8 +110,7 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
                 own.append((torch.softmax(mix.scalars.detach().float(), dim=0).tolist(), mix.gamma.item()))
             else:
                 own.append((list(mix.fixed), 1.0))
-    several = {place: len(own) > 1 for place, own in mixes.items()}
-    return {f"{at} {n}" if several[at] else at: mix for at, own in mixes.items() for n, mix in enumerate(own, start=1)}
+    return {f"{at} {n}" if len(own) > 1 else at: mix for at, own in mixes.items() for n, mix in enumerate(own, start=1)}
 
 
 def plot_layer_weights(model: nn.Module, axes: Axes | None = None) -> Axes:

@@ -118,10 +118,9 @@ def substitutes(
     positions = positions_of(words, word)
     with evaluation_mode(model):
         forward, backward = _last_layer(model, encoder, words)
-        after = [position + 2 for position in positions]  # <S> is at 0
         forward, backward = (
             torch.log_softmax(_without_special(model.lm_head(context).float(), encoder.vocabulary), dim=1)
-            for context in (forward[positions], backward[after])
+            for context in (forward[positions], backward[2:][positions])  # before and after: <S> is at 0
         )
     both = torch.log_softmax(forward + backward, dim=1)
     columns = [_best(table, top, encoder.vocabulary) for table in (both, forward, backward)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Template
 
-from ..analysis.plots import plot_similarities, plot_word_plane
+from ..analysis.plots import new_axes, plot_similarities, plot_word_plane
 from ..analysis.scoring import substitutes
 from ..analysis.similarity import LayerSimilarities, WordPlane, layer_similarities, nearest_neighbors, word_plane
 from ..checkpoints.loading import NAME, load_model, locate
@@ -87,15 +87,14 @@ def picture(plot: Callable[..., Any], result: LayerSimilarities | WordPlane, **o
     """What `plot` draws, as two SVGs: a large one, and a small one whose text can be read on a narrow screen."""
     with extra_needed("plot"):
         from matplotlib import style
-        from matplotlib.figure import Figure
 
     pictures = []
     with style.context(Path(__file__).with_name("views.mplstyle")), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have the glyph
         for name, size in (("wide", (8.5, 6)), ("narrow", (3.4, 4.6))):
-            file, figure = io.StringIO(), Figure(figsize=size, layout="constrained")
-            plot(result, figure.subplots(), **options)
-            figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True, bbox_inches="tight")
+            file = io.StringIO()
+            axes = plot(result, new_axes(*size), **options)
+            axes.figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True, bbox_inches="tight")
             _, start, rest = file.getvalue().replace(INK, "currentColor").partition("<svg ")
             pictures.append(f'<div class="{name}">{start}role="img" {rest}</div>')
     return "".join(pictures)
