@@ -86,6 +86,5 @@ def _word_column(groups: list[list[tuple[str, list[str]]]]) -> int:
     if numbers[:1] in (["0"], ["1"]) and all(map(str.isdecimal, numbers)):
         return 1
     first = sentences[0] if sentences else []
-    places = ((columns[1:3], str(place)) for place, columns in enumerate(first) if len(columns) > 3)
-    is_2012 = [part.isdecimal() and number == place for (part, number), place in places]
-    return 3 if first and len(is_2012) == len(first) and all(is_2012) else 0
+    is_2012 = [len(own) > 3 and own[1].isdecimal() and own[2] == str(place) for place, own in enumerate(first)]
+    return 3 if first and all(is_2012) else 0

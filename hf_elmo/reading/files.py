@@ -113,5 +113,4 @@ def read_lines(
                 yield line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line = lines_read + error.object[: error.start].count(b"\n") + 1
-        message = f"{path}, line {line}: not valid {encoding} ({error.reason}): pass its encoding="
-        raise ValueError(message) from error
+        raise ValueError(f"{path}, line {line}: not valid {encoding} ({error.reason}): pass its encoding=") from error
