@@ -169,14 +169,13 @@ class CorpusEncoder:
             for text, words in zip(texts, split, strict=True):
                 yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
 
-    def embed(self, texts: Iterable[Row], advance: Callable[[int], object] | None = None) -> EmbeddedRows:
+    def embed(self, texts: Iterable[Row], advance: Callable[[int], object] = lambda rows: None) -> EmbeddedRows:
         """The vectors of rows, in memory. `advance` is called with the number of rows of each shard."""
         shards = list(self.shards(texts))
         rows = EmbeddedRows(self.layout, list(chain.from_iterable(shards)))
         for shard, end in zip(shards, accumulate(map(len, shards)), strict=True):
             self.encode(rows, range(end - len(shard), end))
-            if advance is not None:
-                advance(len(shard))
+            advance(len(shard))
         return rows
 
     def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:
@@ -283,10 +282,8 @@ class CorpusEncoder:
         """Encode rows (longest first) in pieces, side by side."""
         words = [rows.words[row] for row in group]
         if self.needs_whole_rows:
-            raise ValueError(
-                f"a row of {len(words[0])} words is longer than batch_tokens={self.budget}, and a mix with layer "
-                "normalization or alignment needs all of its words at once; raise batch_tokens, or set layers='all'"
-            )
+            how = "a mix with layer normalization or alignment needs whole rows: raise it, or set layers='all'"
+            raise ValueError(f"a row of {len(words[0])} words is longer than batch_tokens={self.budget}; {how}")
         shape = len(words), self.layout.layers or 1, self.model.config.projection_size
         for direction in (FORWARD, BACKWARD):
             # In float32, sums would lose digits over a long document.
@@ -333,8 +330,7 @@ class CorpusEncoder:
         order = _row_by_row(packing)[direction]
         inputs = vectors.index_select(0, torch.empty_like(indices).index_copy_(0, order, indices))
         if state is None:
-            initial = self.model.bilm.initial_state(len(words), vectors)
-            state = tuple(part[:, direction : direction + 1] for part in initial)
+            state = tuple(part[:, [direction]] for part in self.model.bilm.initial_state(len(words), vectors))
         outputs, state = self.model.bilm.run(inputs[None], packing.batch_sizes, state, [direction])
         layers = torch.stack([vectors[indices], *(output[0, order] for output in outputs)])
         values = self._chosen(layers, [len(indices)]).transpose(0, 1)
