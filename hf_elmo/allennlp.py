@@ -186,8 +186,7 @@ class Elmo(nn.Module):
         module: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if module is None:
-            module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache)
+        module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache) if module is None else module
         self._elmo_lstm = module
         self._dropout, self._keep_sentence_boundaries = nn.Dropout(dropout), keep_sentence_boundaries
         self._mixes = [f"scalar_mix_{number}" for number in range(num_output_representations)]

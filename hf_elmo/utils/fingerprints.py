@@ -27,10 +27,9 @@ def model_fingerprint(model: ElmoPreTrainedModel, dtype: torch.dtype | None = No
         names -= {field.name for field in fields(ElmoTaskFields)}
     else:
         names |= {"id2label", "problem_type"}
-    values = {name: getattr(config, name) for name in sorted(names)}
     # Fields with their defaults are left out: a version with another field gives the same fingerprint.
-    values = {name: value for name, value in values.items() if value != getattr(default, name)}
-    digest = hashlib.sha256(json.dumps(values).encode())
+    changed = [name for name in sorted(names) if getattr(config, name) != getattr(default, name)]
+    digest = hashlib.sha256(json.dumps({name: getattr(config, name) for name in changed}).encode())
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
         if not isinstance(tensor, torch.Tensor) or hasattr(tensor, "__tensor_flatten__"):  # quantized
