@@ -144,10 +144,8 @@ class Rows:
         """`input_format`, or else the format of the ending; ValueError for an ending of files that are no text."""
         ending = _ending(file)
         if self.input_format is None and ending in OTHERS.split():
-            raise ValueError(
-                f"{file} ends in {ending}, which is no format of rows: extract or convert it, or, if it is "
-                "text, rename it or pass input_format='text'"
-            )
+            how = "extract or convert it, or, if it is text, rename it or pass input_format='text'"
+            raise ValueError(f"{file} ends in {ending}, which is no format of rows: {how}")
         return self.input_format or ("conll" if "conll" in ending else FORMATS.get(ending, "text"))
 
     def _selected(self, rows: Iterable[tuple[int, Any]], where: str, unit: str) -> Iterator[tuple[str, Any]]:
@@ -222,8 +220,7 @@ class Rows:
                 row = NamedRow([], line[1:].split()[0])
             elif line:
                 if row is None or line[0] in ">;":
-                    place = f"{file}, line {number}"
-                    raise ValueError(f"{place}: expected a header '>name' or letters below one, got {line!r:.60}")
+                    raise ValueError(f"{file}, line {number}: expected '>name' or letters below it, got {line!r:.60}")
                 row += "".join(line.split()).upper()
         if row is not None:
             yield row

@@ -155,10 +155,8 @@ def squad_metrics(
             first, end = np.array(sorted((start, start + words) for start, words in pieces[rows, 2:])).T
             is_joined = (first[:-1] < first[1:]).all() and (first[1:] <= end[:-1]).all()
             if not is_joined or first[0] != 0 or end[-1] != len(offsets[number]):
-                raise ValueError(
-                    f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or "
-                    "several questions have this number: pass numbers to encode_questions."
-                )
+                why = "rows are missing, or several questions have this number: pass numbers to encode_questions"
+                raise ValueError(f"piece: the rows of question {number} are not all pieces of its passage: {why}")
             logits = zip(pieces[rows].tolist(), starts[rows], ends[rows], strict=True)
             best = _best(logits, passages[number], offsets[number], allow_no_answer, max_answer_words)
             predicted.append({"id": str(number), "prediction_text": best["answer"]})

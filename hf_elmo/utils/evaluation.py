@@ -19,10 +19,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Puts a model into evaluation mode for a block that runs it over rows; after the last block, also of other
     threads, each module has the mode that it had before. ValueError if the kernel "int8" is enabled."""
     if "int8" in enabled():
-        raise ValueError(
-            "int8 rounds small batches alone, so the numbers of a row would depend on its batch: it is for calls of a "
-            "model. Leave it out of HF_ELMO_KERNELS and kernels.use here."
-        )
+        raise ValueError("int8 makes numbers depend on the batch: leave it out of HF_ELMO_KERNELS and kernels.use here")
     with _LOCK:
         blocks, training = _EVALUATED.get(model) or (0, [module for module in model.modules() if module.training])
         _EVALUATED[model] = blocks + 1, training

@@ -144,12 +144,10 @@ def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[N
             names = [file for file in folder.iterdir() if not file.name.startswith(".")]
             if names and not before:
                 raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
-            other = [name for name in before | manifest if before.get(name) != manifest.get(name)]
+            other = ", ".join(name for name in before | manifest if before.get(name) != manifest.get(name))
             if names and other and not restart:
-                raise ValueError(
-                    f"{folder} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
-                    "with its settings, or discard it with restart=True"
-                )
+                how = "resume that run with its settings, or discard it with restart=True"
+                raise ValueError(f"{folder} has work of an interrupted run that differs in {other}; {how}")
             is_ours = True
             for file in folder.iterdir():  # drafts of a run that was killed
                 if file.name.startswith((DRAFT, JOB)) or (restart and file.suffix == ".arrow"):

@@ -50,7 +50,5 @@ def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
     wanted = config.max_word_length, config.char_units, config.row_length
     given = tokenizer.max_word_length, units, tokenizer.row_length
     if given != wanted:
-        raise ValueError(
-            f"max_word_length, char_units and row_length of the tokenizer are {given}, of the model {wanted}: "
-            "give the tokenizer that belongs to the model."
-        )
+        fields = "max_word_length, char_units and row_length"
+        raise ValueError(f"{fields} of the tokenizer are {given}, of the model {wanted}: give the model's tokenizer.")
