@@ -70,5 +70,5 @@ class ClassificationTask(Task):
         if "values" in record:
             return "\t".join("" if value is None else str(value) for value in record["values"]) + "\n"
         columns = record["probabilities"] if "labels" in record else {record["label"]: record["probability"]}
-        cells = (f"{name}\t{p:.6f}" if p is not None else f"{name or ''}\t" for name, p in columns.items())
+        cells = (f"{'' if name is None else name}\t{'' if p is None else f'{p:.6f}'}" for name, p in columns.items())
         return "\t".join(cells) + "\n"
