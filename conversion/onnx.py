@@ -9,18 +9,18 @@ import copy
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import can_return_tuple
 
 from hf_elmo import names
 from hf_elmo.checkpoints.loading import load_weights
 from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
-from hf_elmo.modeling_elmo import ElmoModel, LstmWeights, State, _stack, _step
+from hf_elmo.modeling_elmo import ElmoLSTM, ElmoModel, LstmWeights, State, _stack, _step
 from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoWords
-from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining, ElmoForPreTrainingOutput
+from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.utils.extras import extra_needed
 
@@ -114,20 +114,21 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
     return padded.float().eval().requires_grad_(False)
 
 
-class _Padding:
+class _Padding(NamedTuple):
     """Stands in for `Packing`: tokens stay where they are. Of a mask `[texts, batch, positions]` each text is a row."""
 
-    def __init__(self, mask: Tensor) -> None:
-        self.mask = mask.flatten(0, -2)
+    mask: Tensor  # [texts * batch, positions]
+    texts: int
 
     @classmethod
     def of(cls, mask: Tensor) -> "_Padding":
-        return cls(mask)
+        return cls(mask.flatten(0, -2), mask.shape[:-2].numel())
 
     def pack(self, padded: Tensor) -> Tensor:
-        return padded
+        return torch.cat([padded] * self.texts)
 
-    pad = pack
+    def pad(self, packed: Tensor) -> Tensor:
+        return (packed * self.mask[:, :, None]).unflatten(0, (self.texts, -1)).sum(0)
 
 
 class _PaddedElmo(ElmoModel):
@@ -141,26 +142,29 @@ class _PaddedElmo(ElmoModel):
         output_hidden_states: bool | None = None,
         backward_inputs: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
-        bilm, vectors, mask = self.bilm, inputs, packing.mask
+        if backward_inputs is not None:
+            raise ValueError("backward_input_ids cannot be exported: both directions read input_ids.")
+        vectors = packing.pack(inputs)
         if not inputs.is_floating_point() and self.char_encoder.embedding is None:
-            vectors = self.char_encoder(inputs)
+            vectors = self.char_encoder(vectors)
         elif not inputs.is_floating_point():
-            distinct, index = torch.unique(inputs.flatten(0, 1), dim=0, return_inverse=True)
+            distinct, index = torch.unique(vectors.flatten(0, 1), dim=0, return_inverse=True)
             characters = distinct[:, self.char_encoder.character_columns]
             vectors = self.char_encoder._project(self.char_encoder._convolve(characters), distinct)
-            vectors = vectors.index_select(0, index).unflatten(0, inputs.shape[:2])
-        vectors = vectors * mask[:, :, None]
-        state = bilm.initial_state(vectors.shape[0], vectors) if state is None else state
-        x, layers, after = torch.stack((vectors, vectors.flip(1))), [torch.cat((vectors, vectors), dim=2)], []
-        for layer, hidden, cell in zip(bilm.layers, *state, strict=True):
-            weights = [layer.lstm.weights(0), layer.lstm.weights(1)]
-            output, end = read_both_ways(x, mask, (hidden.to(x.dtype), cell), weights, *layer.lstm.clips)
-            x = output + x if layer.has_skip_connection else output
-            layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
-            after.append(end)
+            vectors = vectors.index_select(0, index).unflatten(0, packing.mask.shape)
+        vectors = vectors * packing.mask[:, :, None]
+        state = self.bilm.initial_state(vectors.shape[0], vectors) if state is None else state
+        x = torch.stack((vectors, vectors.flip(1)))
+        outputs, state = self.bilm.run(x, packing, state)
+        layers = [torch.cat((x[0], x[1].flip(1)), dim=2) for x in (x, *outputs)]
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        state = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
-        return layers, tuple(layers) if wanted else None, state
+        return layers, tuple(map(packing.pad, layers)) if wanted else None, state
+
+
+class _PaddedLSTM(ElmoLSTM):
+    def forward(self, x: Tensor, state: State, packing: _Padding, directions: Sequence[int]) -> tuple[Tensor, State]:
+        weights = [self.weights(direction) for direction in directions]
+        return read_both_ways(x, packing.mask, (state[0].to(x.dtype), state[1]), weights, *self.clips)
 
 
 class _PaddedBiLSTM(ElmoBiLSTM):
@@ -184,15 +188,12 @@ class _PaddedClassifier(ElmoForSequenceClassification):
         if self.reads_text_pairs:
             number = ((boundaries & mask).cumsum(1) + 1) // 2
             texts = [mask & (number == 1), mask & (number == 2)]
-        layers, hidden_states = [], None
+        layers, states, packing = [], None, _Padding.of(torch.stack(texts))
         if self.config.use_elmo:
-            copies, packing = torch.cat([inputs.input_ids] * len(texts)), _Padding(torch.stack(texts))
-            layers, hidden_states, _ = self.elmo.read_layers(copies, packing, None, inputs.output_hidden_states)
-            if hidden_states is not None:
-                hidden_states = tuple(layer.unflatten(0, (len(texts), -1)).sum(0) for layer in hidden_states)
+            layers, states, _ = self.elmo.read_layers(inputs.input_ids, packing, None, inputs.output_hidden_states)
         words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
         ids = inputs.word_vector_ids
-        return [_Places(own, own, layers, number, ids) for number, own in enumerate(words)], hidden_states
+        return [_Places(own, own, layers, number, ids) for number, own in enumerate(words)], states
 
 
 class _Places(ElmoWords):
@@ -202,23 +203,12 @@ class _Places(ElmoWords):
         return packed.unflatten(0, (-1, self.mask.shape[0]))[self.packing]
 
 
-class _PaddedLanguageModels(ElmoForPreTraining):
-    @can_return_tuple
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, output_hidden_states: bool | None = None
-    ) -> ElmoForPreTrainingOutput:
-        output = self.elmo(input_ids, attention_mask, output_hidden_states=True, return_dict=True)
-        mask = (input_ids != 0).any(2) if attention_mask is None else attention_mask.bool()
-        forward, backward = (self.lm_head(x) * mask[:, :, None] for x in output.hidden_states[-1].chunk(2, dim=2))
-        layers = output.hidden_states if output_hidden_states else None
-        return ElmoForPreTrainingOutput(forward_logits=forward, backward_logits=backward, hidden_states=layers)
-
-
 PADDED: dict[type[nn.Module], type[nn.Module]] = {
     ElmoModel: _PaddedElmo,
+    ElmoLSTM: _PaddedLSTM,
     ElmoBiLSTM: _PaddedBiLSTM,
     ElmoForSequenceClassification: _PaddedClassifier,
-    ElmoForPreTraining: _PaddedLanguageModels,
+    ElmoForPreTraining: ElmoForPreTraining,
 }
 
 

@@ -271,14 +271,14 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         """
         refuse_unknown(kwargs)
         mask, _ = self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)
-        packing = Packing.of(mask)
+        packing = self.elmo.packing_type.of(mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         losses = (None,) * 3
         logits = (None,) * 2
         layers, hidden_states, state = self.elmo.read_layers(
             inputs, packing, state, output_hidden_states, backward_input_ids
         )
-        directions = layers[-1].chunk(2, dim=1)
+        directions = layers[-1].chunk(2, dim=-1)
         if labels is not None:
             losses = self._losses(directions, labels, packing, num_items_in_batch)
         if output_logits or (output_logits is None and labels is None):
