@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from . import character_tables, lstm_c, lstm_onednn, word_cache
 from .lstm_onednn import multiplies_bfloat16  # noqa: F401  modeling_elmo.py uses it
-from .tensors import CharacterWeights, require_shapes, why_not_plain
+from .tensors import CharacterWeights, require_shapes, tensors_of, why_not_plain
 
 INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 
@@ -97,7 +97,7 @@ def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]
 
 
 def _ask(operation: str, arguments: tuple) -> tuple[Backend | None, dict[str, str]]:
-    names, tensors, refused = enabled(), list(_tensors(arguments)), {}
+    names, tensors, refused = enabled(), list(tensors_of(arguments)), {}
     has_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     backends = (WITH_GRADIENTS if has_gradient else WITHOUT_GRADIENTS)[operation]
     not_plain = why_not_plain(tensors) if backends and not names.isdisjoint(b.name for b in backends) else None
@@ -107,15 +107,6 @@ def _ask(operation: str, arguments: tuple) -> tuple[Backend | None, dict[str, st
             return backend, refused
         refused[backend.name] = reason
     return None, refused
-
-
-def _tensors(arguments: Any) -> Iterator[Tensor]:
-    """All tensors of nested tuples and lists."""
-    for value in arguments:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
 
 
 def enabled() -> frozenset[str]:

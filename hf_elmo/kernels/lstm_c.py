@@ -16,7 +16,7 @@ from torch import Tensor
 from . import native
 from .lstm_onednn import why_not_training
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES
-from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_not_cached
+from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, tensors_of, why_not_cached
 
 MOST_BYTE_ROWS = 3  # with weights in 8 bits, which save the reading of bytes, not operations
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
@@ -72,7 +72,7 @@ def _why_not(call: LstmCall) -> str | None:
     width, size, cells = call.inputs.shape[2], call.hidden.shape[2], call.cell.shape[2]
     if width % FUSED_DEPTH or size % FUSED_COLUMNS or cells % FUSED_DEPTH:
         return f"sizes {width}, {size}, {cells} are not multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
-    return why_not_cached(tensor for weights in call.weights for tensor in weights)
+    return why_not_cached(tensors_of(call.weights))
 
 
 def _why_never_fused(call: LstmCall) -> str | None:
@@ -89,7 +89,7 @@ def _kind_of(call: LstmCall, few: bool = False) -> Kind:
         if not hasattr(native.library(), "layer_many_bf16"):
             return HALF
         return BF16 if few or not _has_tiles() else TILES
-    halves = all(tensor is None or tensor.dtype == torch.bfloat16 for weights in call.weights for tensor in weights)
+    halves = all(tensor.dtype == torch.bfloat16 for tensor in tensors_of(call.weights))
     return HALF if halves else F32
 
 

@@ -214,6 +214,5 @@ def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
     if bound is None:
         return grad
     # The gradient of hardtanh is zero at its bounds, so the bounds here are one unit in the last place larger.
-    limits = torch.tensor([bound, math.inf], dtype=x.dtype, device="cpu")
-    outside = torch.nextafter(limits[0], limits[1]).item()
+    outside = torch.nextafter(x.new_tensor(bound), x.new_tensor(math.inf)).item()
     return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -outside, outside, grad_input=grad)

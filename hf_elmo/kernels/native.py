@@ -107,12 +107,10 @@ def run(function: str, **values: Any) -> int:
 def _address(name: str, dtype: str, array: Tensor | np.ndarray | None) -> int | None:
     if array is None:
         return None
-    is_tensor = isinstance(array, Tensor)
-    if str(array.dtype).removeprefix("torch.") != dtype or not (
-        array.is_contiguous() if is_tensor else array.flags.c_contiguous
-    ):
+    tensor = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+    if tensor.dtype != getattr(torch, dtype) or not tensor.is_contiguous():
         raise TypeError(f"{name} is {array.dtype}, or not contiguous: C reads contiguous {dtype}")
-    return array.data_ptr() if is_tensor else array.ctypes.data
+    return tensor.data_ptr()
 
 
 def threads_for(work: int, work_per_thread: int) -> int:
@@ -221,8 +219,7 @@ def _compiled() -> _Loaded:
 
 def _named(place: Path, file: Path) -> Path:
     """The name of a library with the content of a file."""
-    with open(file, "rb") as content:
-        return place.with_name(f"{place.name}-{hashlib.file_digest(content, 'sha256').hexdigest()[:32]}.so")
+    return place.with_name(f"{place.name}-{hashlib.sha256(file.read_bytes()).hexdigest()[:32]}.so")
 
 
 def _compile(flags: Sequence[str], folder: str) -> Path:

@@ -11,7 +11,7 @@ in a thousand of its numbers, but not always of some rows: see [`clear_cache`].
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -102,6 +102,15 @@ def has(name: str) -> bool:
     return bool(getattr(torch.cpu, f"_is_{name}_supported", bool)())
 
 
+def tensors_of(arguments: Iterable[Any]) -> Iterator[Tensor]:
+    """All tensors of nested tuples and lists."""
+    for value in arguments:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from tensors_of(value)
+
+
 def why_not_plain(tensors: Iterable[Tensor]) -> str | None:
     """Why the memory of these tensors may not be read directly, or `None` if it may. Tensor subclasses, transforms of
     `torch.func`, forward-mode differentiation and dispatch modes (`FlopCounterMode`) do not see what a kernel does."""
@@ -117,12 +126,12 @@ def why_not_plain(tensors: Iterable[Tensor]) -> str | None:
     return None
 
 
-def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
+def why_not_cached(weights: Iterable[Tensor]) -> str | None:
     """Why values computed from these weights cannot be cached, or `None` if they can."""
     for weight in weights:
-        if weight is not None and weight.is_inference():
+        if weight.is_inference():
             return "weights were made in inference mode, so PyTorch does not count their changes"
-        if weight is not None and not weight.is_contiguous():
+        if not weight.is_contiguous():
             return "a weight is not contiguous"
     return None
 

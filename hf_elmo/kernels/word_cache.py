@@ -6,7 +6,7 @@ its weights change and when it is full. A word's float32 vector has the same bit
 
 import threading
 from collections.abc import Callable
-from itertools import chain
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from . import native
 from .character_tables import TYPES, CharacterTables, require_below, why_not_shaped
 from .lstm_onednn import can_pack, pack
 from .native import LANES, PRODUCT_COLUMNS
-from .tensors import CharacterWeights, get_cached, why_not_cached
+from .tensors import CharacterWeights, get_cached, tensors_of, why_not_cached
 
 PADDING = 261  # the character id after a word's end
 BYTES = 1 << 27  # size of an encoder's cache
@@ -30,7 +30,7 @@ ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 def why_not(weights: CharacterWeights, words: Tensor) -> str | None:
     """Why "word-cache" does not compute the words' vectors, or `None` if it does."""
-    tensors = _tensors(weights)
+    tensors = list(tensors_of(weights))
     if weights.embedding.dtype not in TYPES or any(tensor.dtype != weights.embedding.dtype for tensor in tensors):
         return "weights are of several types, or neither float32, bfloat16 nor float16"
     if torch.is_autocast_enabled("cpu"):
@@ -47,14 +47,8 @@ def run(weights: CharacterWeights, words: Tensor) -> Tensor:
     is_packed = weights.embedding.dtype == torch.bfloat16 and can_pack(weights.embedding)
     dtype, name = torch.bfloat16 if is_packed else torch.float32, ("words", weights.activation)
     with torch.inference_mode(False), torch.no_grad():  # cached vectors are also used outside of inference mode
-        vectors = get_cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
+        vectors = get_cached([*tensors_of(weights)], name, lambda: WordVectors(weights, dtype)).of(words.numpy())
     return vectors.to(weights.embedding.dtype)
-
-
-def _tensors(weights: CharacterWeights) -> list[Tensor]:
-    word_embedding = () if weights.word_embedding is None else (weights.word_embedding,)
-    layers = *weights.convolutions, *weights.highways, weights.projection or ()
-    return [weights.embedding, *chain(*layers), *word_embedding]
 
 
 class WordVectors:
@@ -63,10 +57,7 @@ class WordVectors:
     def __init__(self, weights: CharacterWeights, dtype: torch.dtype) -> None:
         def linear(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
             weight, bias = weight.detach().to(dtype), bias.detach().to(dtype)
-            if dtype == torch.float32:
-                return row_product(weight, bias)
-            product = pack(weight)
-            return lambda x: product(x, bias)
+            return row_product(weight, bias) if dtype == torch.float32 else partial(pack(weight), bias=bias)
 
         convolutions = [(weight.detach().to(dtype), bias.detach().to(dtype)) for weight, bias in weights.convolutions]
         self.tables = CharacterTables(weights.embedding.detach().to(dtype), convolutions)
