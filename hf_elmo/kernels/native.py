@@ -207,8 +207,6 @@ def _compiled() -> _Loaded:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             compiled = _compile(flags, folder)
-            with open(compiled, "rb+") as file:
-                os.fsync(file.fileno())
             path = compiled.replace(_named(place, compiled))
         return _Loaded(ctypes.CDLL(str(path)), f"{path}, compiled here")
     except OSError as error:  # another user's folder, a read-only home, a disk from which nothing may be executed
