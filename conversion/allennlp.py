@@ -291,9 +291,8 @@ def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) 
         config, arrays = read_bilm(fields | {"char_filters": []}, datasets, str(words), embedded)
         if not np.allclose(table["embedding"][:100], own, rtol=1e-3, atol=1e-3):
             raise ValueError(f"{words}: 'embedding' does not hold the model's vectors of the vocabulary's words.")
-    vocabulary = next(iter(vocabularies), None)
-    files += [] if vocabulary is None else [vocabulary]
-    return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=vocabulary)
+    files += vocabularies[:1]
+    return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=next(iter(vocabularies), None))
 
 
 def _only(folder: Path, pattern: str, other: Path | None = None) -> Path:

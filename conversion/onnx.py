@@ -192,8 +192,7 @@ class _PaddedClassifier(ElmoForSequenceClassification):
         if self.config.use_elmo:
             layers, states, _ = self.elmo.read_layers(inputs.input_ids, packing, None, inputs.output_hidden_states)
         words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
-        ids = inputs.word_vector_ids
-        return [_Places(own, own, layers, number, ids) for number, own in enumerate(words)], states
+        return [_Places(own, own, layers, number, inputs.word_vector_ids) for number, own in enumerate(words)], states
 
 
 class _Places(ElmoWords):

@@ -72,19 +72,18 @@ class ElmoClassificationHead(ElmoHead):
         super().__init__(config)
         hidden = config.encoder_hidden_size
         dropout = config.encoder_dropout
-        pairs = config.classifier_text_pairs
         self.pooling = config.classifier_pooling
         self.interaction = self.attention = self.maxouts = self.dense = None
         if config.encoder_type == "biattentive":
             self.interaction = ElmoBiattention(sum(self.sizes), hidden, dropout)
-            size = 8 * hidden * (2 if pairs else 1)
+            size = 8 * hidden * (2 if config.classifier_text_pairs else 1)
             self.maxouts = nn.ModuleList((ElmoMaxout(size, size // 2), ElmoMaxout(size // 2, size // 4)))
             size //= 4
         elif config.encoder_type == "esim":
             self.interaction = ElmoLocalInference(sum(self.sizes), hidden, dropout)
             size = 8 * hidden
         else:
-            size = sum(self.sizes) * (4 if pairs else 1)
+            size = sum(self.sizes) * (4 if config.classifier_text_pairs else 1)
             self.attention = ElmoAttentionPooling(sum(self.sizes)) if self.pooling == "attention" else None
         if config.classifier_hidden_size:
             self.dense = nn.Linear(size, config.classifier_hidden_size)

@@ -204,8 +204,7 @@ class ElmoCoreferenceHead(ElmoHead):
         self.config = config
         self.span_vectors = ElmoSpanVectors(config, sum(self.sizes), self.vectors_size)
         size = self.span_vectors.size
-        hidden = config.coreference_hidden_size
-        self.mention_scorer = ElmoScorer(size, hidden, config.classifier_dropout)
+        self.mention_scorer = ElmoScorer(size, config.coreference_hidden_size, config.classifier_dropout)
         self.pair_scorer = ElmoPairScorer(config, size)
         self.gate = nn.Linear(2 * size, size) if config.coreference_refinements else None
 
@@ -284,9 +283,8 @@ class ElmoCoreferenceHead(ElmoHead):
         first = starts.expand_as(ends)[in_sentence]
         last = ends[in_sentence]
         candidates = torch.arange(len(first), device=device).split(CANDIDATES)
-        enabled = torch.is_autocast_enabled(device.type)
         # Until PyTorch 2.10, weights that autocast casts under `no_grad` stay in its cache, and get no gradient later.
-        with torch.autocast(device.type, enabled=enabled, cache_enabled=False):
+        with torch.autocast(device.type, enabled=torch.is_autocast_enabled(device.type), cache_enabled=False):
             scores = [self.mention_scorer(self.span_vectors(document, first[some], last[some])) for some in candidates]
         order = torch.cat(scores).argsort(descending=True, stable=True)
         kept = torch.tensor(prune(first.tolist(), last.tolist(), order, count), dtype=torch.int64, device=device)
@@ -368,12 +366,10 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         speakers = None if speaker_ids is None else speaker_ids[is_word]
         lengths = is_word.sum(1).tolist()
         mentions, loss = self.classifier(sentences, lengths, numbers[is_word], speakers, genre_ids, labels)
-        clusters = None
         if labels is not None:
             loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
             loss = self.regularize(loss, labels, num_items_in_batch)
-        if not self.training:
-            clusters = _pad([clusters_of(each) for each in mentions])
+        clusters = None if self.training else _pad([clusters_of(each) for each in mentions])
         stacked = map(_pad, zip(*mentions, strict=True))
         return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
 
@@ -481,8 +477,7 @@ def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
     same &= antecedents != IGNORE_INDEX
     gold = torch.cat((~same.any(1, keepdim=True), same), dim=1)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    lowest = torch.finfo(scores.dtype).min
-    return (scores.logsumexp(1) - scores.masked_fill(~gold, lowest).logsumexp(1)).sum()
+    return (scores.logsumexp(1) - scores.masked_fill(~gold, -torch.inf).logsumexp(1)).sum()
 
 
 def clusters_of(mentions: _Mentions) -> Tensor:

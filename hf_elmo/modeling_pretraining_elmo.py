@@ -270,8 +270,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 offloading or a hook.
         """
         refuse_unknown(kwargs)
-        mask, _ = self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)
-        packing = self.elmo.packing_type.of(mask)
+        packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)[0])
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         losses = (None,) * 3
         logits = (None,) * 2
@@ -296,17 +295,15 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, State]:
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
         where the label is -100; and the state. The arguments are those of `forward`."""
-        mask, _ = self.elmo.masks_of(input_ids, attention_mask, None)
-        packing = Packing.of(mask)
+        packing = Packing.of(self.elmo.masks_of(input_ids, attention_mask, None)[0])
         layers, _, state = self.elmo.read_layers(input_ids, packing, state, False, backward_input_ids)
-        targets = self._targets(labels, packing)
-        predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
+        targets, predicted = self._targets(labels, packing)
         nll = self._full_nll(torch.cat(layers[-1].chunk(2, dim=1))[predicted], targets[predicted])
         nll = nll.new_zeros(len(targets)).index_copy(0, predicted, nll)
         return packing.pad(nll.view(2, -1).T), state
 
-    def _targets(self, labels: Tensor, packing: Packing) -> Tensor:
-        """The labels `[2 * packed]` of the forward LM, then of the backward LM."""
+    def _targets(self, labels: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """The labels `[2 * packed]` of the forward LM, then of the backward LM; and the indices of those not -100."""
         if labels.shape != (*packing.shape, 2):  # those of other positions would be read
             raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
         targets = packing.pack(labels).T.flatten()
@@ -314,18 +311,17 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         wrong = targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= size))]
         if len(wrong):  # a negative label would index from the end
             raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or -100 (no label).")
-        return targets
+        return targets, (targets != IGNORE_INDEX).nonzero().squeeze(1)
 
     @torch.compiler.disable  # the numbers of sampled and of predicted words differ from step to step
     def _losses(
         self, directions: Sequence[Tensor], labels: Tensor, packing: Packing, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss to train on, and the mean loss of each direction, which has no gradient."""
-        targets = self._targets(labels, packing)
+        targets, predicted = self._targets(labels, packing)
         sampled = None
         if self.training and self.config.num_sampled < self.config.vocab_size:
             sampled = sample_words(self.config.num_sampled, self.config.vocab_size, targets.device)
-        predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
         hidden = torch.cat([self.dropout(x) for x in directions])[predicted]
         if sampled is None:
             nll = self._full_nll(hidden, targets[predicted])
