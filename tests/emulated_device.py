@@ -5,7 +5,7 @@ tensors of the CPU that those of the device hold, raises where CUDA would, and c
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -146,6 +146,15 @@ class Backend(backend_registration._DummyBackendModule if AVAILABLE else object)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
+
+    def device(self, *_: Any) -> Any:
+        return nullcontext()
+
+    def get_rng_state(self, *_: Any) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, *_: Any) -> None:
+        torch.set_rng_state(state)
 
 
 @cache
