@@ -231,7 +231,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         else:  # the checkpoint of a biLM has weights that this model lacks
-            self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head|scalar_mix)\."]
+            self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head|scalar_mix|further_mixes)\."]
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:

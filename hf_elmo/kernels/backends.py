@@ -30,10 +30,10 @@ class Backend(NamedTuple):
 
     Both functions take the operation's arguments: tensors whose memory may be read (`tensors.why_not_plain`: on the
     CPU, strided, no subclass, no transform of `torch.func`, no forward-mode differentiation, no dispatch mode). Of an
-    `LstmCall` the shapes agree (`tensors.require_shapes`), and autocast is off. `why_not` has to check what else `run`
-    needs. `run` computes what plain PyTorch would return, up to rounding in the type of the weights, and in
-    `WITH_GRADIENTS` so that each tensor that requires a gradient gets one. It may neither decline nor write to its
-    arguments.
+    `LstmCall` the shapes agree (`tensors.require_shapes`), autocast is off, and `inputs`, `hidden` and `cell`, but not
+    the weights, have the types of the computation. `why_not` has to check what else `run` needs. `run` computes what
+    plain PyTorch would return, up to rounding in the type of the weights, and in `WITH_GRADIENTS` so that each tensor
+    that requires a gradient gets one. It may neither decline nor write to its arguments.
     """
 
     name: str  # in `HF_ELMO_KERNELS` and in [`use`]
@@ -41,7 +41,7 @@ class Backend(NamedTuple):
     run: Callable[..., Any]
 
 
-# "lstm" (an `LstmCall`): the directions of one LSTM layer over packed words, as in `modeling_elmo.bilstm_layer`.
+# "lstm" (an `LstmCall`): the directions of one LSTM layer over packed words, as in `modeling_elmo.lstm_directions`.
 # "word-vectors" (`CharacterWeights`, ids): the vectors of words, as in `modeling_elmo.ElmoCharacterEncoder.forward`.
 # "character-maxima" (the same): the maxima of the character convolutions, as in its `_convolve`.
 WITHOUT_GRADIENTS: dict[str, tuple[Backend, ...]] = {

@@ -100,7 +100,7 @@ def _has_tiles() -> bool:
 
 
 def run_fused(call: LstmCall) -> tuple[Tensor, State]:
-    """The result of `modeling_elmo.bilstm_layer`. The last steps are computed as those of a small batch if they have
+    """The result of `modeling_elmo.lstm_directions`. The last steps are computed as those of a small batch if they have
     as few rows and are many: one long sentence among short ones."""
     kind, most = _kind_of(call), _kind_of(call).few(call.inputs.shape[2])
     first = sum(rows > most for rows in call.batch_sizes)  # of these steps
@@ -124,7 +124,7 @@ def _run_many(call: LstmCall, kind: Kind) -> tuple[Tensor, State]:
 
 
 def run_small_batch(call: LstmCall, in_bytes: bool = False) -> tuple[Tensor, State]:
-    """The result of `modeling_elmo.bilstm_layer`; `in_bytes`, with the numbers of the gates' products in 8 bits."""
+    """The result of `modeling_elmo.lstm_directions`; `in_bytes`, with the numbers of the gates' products in 8 bits."""
     words = min(call.inputs.shape[1], max(call.batch_sizes[0], WORDS_AT_ONCE))
     return _run(call, "few", _kind_of(call, few=True), words, in_bytes)
 

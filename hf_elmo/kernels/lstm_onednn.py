@@ -68,7 +68,7 @@ def why_not_training(call: LstmCall) -> str | None:
 
 
 def run_training(call: LstmCall) -> tuple[Tensor, State]:
-    """The result of `modeling_elmo.bilstm_layer`, with gradients."""
+    """The result of `modeling_elmo.lstm_directions`, with gradients."""
     steps, clips, results = steps_of(call.batch_sizes), (call.cell_clip, call.proj_clip), []
     for inputs, hidden, cell, weights in zip(call.inputs, call.hidden, call.cell, call.weights, strict=True):
         # oneDNN's product does not ask for the strides of a bias.
@@ -79,7 +79,7 @@ def run_training(call: LstmCall) -> tuple[Tensor, State]:
 
 
 class _Layer(torch.autograd.Function):
-    """One direction of `modeling_elmo.bilstm_layer`, and its gradient."""
+    """One direction of `modeling_elmo.lstm_directions`, and its gradient."""
 
     @staticmethod
     def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, steps, clips):

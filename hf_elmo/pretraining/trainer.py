@@ -23,7 +23,7 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, IntervalStrategy
 from transformers.utils import logging
 
-from ..configuration_elmo import ElmoConfig
+from ..configuration_elmo import BOS_ID, ElmoConfig
 from ..modeling_elmo import State, has_instructions
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
@@ -292,7 +292,7 @@ class ElmoPreTrainer(Trainer):
         if self._lstm_state is None or not self.args.reset_state:
             return self._lstm_state
         model = self.accelerator.unwrap_model(self.model)
-        begins = (input_ids[:, 0, 1] == model.config.bos_token_id)[:, None]
+        begins = (input_ids[:, 0, 1] == BOS_ID)[:, None]
         initial = model.base_model.bilm.initial_state(len(begins), self._lstm_state[0])
         return tuple(torch.where(begins, new, old) for new, old in zip(initial, self._lstm_state, strict=True))
 

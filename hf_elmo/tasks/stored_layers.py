@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, DataCollatorWithPadding
 
-from ..configuration_elmo import VERSION
+from ..configuration_elmo import BOS_ID, EOS_ID, VERSION
 from ..modeling_elmo import scatter
 from ..modeling_heads_elmo import ElmoInputs, ElmoTaskModel
 from ..reading.files import local_path
@@ -99,7 +99,7 @@ def _compute(
     for number, row in zip(numbers, rows, strict=True):
         if not row.any(1).all():
             raise ValueError(f"row {number} of the dataset is padded: tokenize without padding; the collator pads.")
-    lengths, boundaries = list(map(len, rows)), (model.config.bos_token_id, model.config.eos_token_id)
+    lengths = list(map(len, rows))
     stored: list[Any] = [None] * len(rows)
     for batch in batches(lengths, batch_tokens):
         input_ids = pad_sequence([torch.from_numpy(rows[index]) for index in batch], batch_first=True)
@@ -111,7 +111,7 @@ def _compute(
         values = values.view(torch.uint16) if dtype == "bfloat16" else values
         for index, value in zip(batch, values.numpy(), strict=True):
             stored[index] = value[: lengths[index]]
-    masks = [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows]
+    masks = [np.isin(row[:, 1], (BOS_ID, EOS_ID)).astype(np.int8) for row in rows]
     return {"bilm_layers": stored, "length": lengths, "special_tokens_mask": masks}
 
 
