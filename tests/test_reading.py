@@ -104,6 +104,9 @@ FILES = {
     "license.conll": ("# by me\n# CC BY\n\nHe O\n", {}, [["He"]]),
     "license above tabs.conll": ("# by me\n\nHe\tO\n", {}, [["He"]]),
     "a number first.conll": ("0 CD O\n1 CD O\n\nThe DT O\n", {}, [["0", "1"], ["The"]]),
+    "an odd number.conll": ("1 a O\n\n1 b O\n\n1a c O\n", {}, [["a"], ["b"], ["c"]]),
+    "middles.txt": ("a B-x\nb M-x\n", {}, "line 1.*input_format='conll'"),
+    "paths.txt": ("a/b\nc/d\ne/f\ng/h\n", {}, ["a/b", "c/d", "e/f", "g/h"]),
     "tagged at the end.txt": ("I send an E-mail\nIs it read?\n", {}, ["I send an E-mail", "Is it read?"]),
     "sharps.conll": ("# # I-NP\n3 CD I-NP\n", {}, [["#", "3"]]),
     "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
@@ -208,6 +211,7 @@ def test_a_second_column_gives_pairs(tmp_path):
         ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", named),
         ("by number.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', numbered),
         ("without a header.csv", "c,a b\nhi,\n,d\n", numbered),
+        ("only the pair, named.csv", "b,text\nc,a b\nhi,\n,d\n", {"columns": (0,), "pairs": True}),
         ("only the pair.csv", "c,a b\nhi,\n,d\n", {"columns": (0,), "pairs": True}),
     ):
         (tmp_path / name).write_text(data)
@@ -237,7 +241,7 @@ def test_rows_in_memory_are_those_of_a_file(tmp_path):
     assert list(Rows(files)) == list(Rows(tmp_path / "more")) == list(Rows(f"{tmp_path}/*/*.txt")) == ["a", "b"]
     for texts in ([".", "a"], ["https://t.co/a", "b"]):
         assert list(Rows(texts)) == texts
-    for texts in (list(map(str, files)), [f"{tmp_path}/*/*.txt"], ["s3://bucket/a.txt"]):
+    for texts in (list(map(str, files)), [f"{tmp_path}/*/*.txt"], ["s3://bucket/a"], ["https://host/a.txt"]):
         with pytest.raises(ValueError, match=r"pathlib\.Path"):
             Rows(texts)
 

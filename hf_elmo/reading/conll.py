@@ -73,17 +73,17 @@ def read_sentences(
 
 
 def _word_column(groups: list[list[tuple[str, list[str]]]]) -> int:
-    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0. In
-    these first lines of a file every word has a number, since a first sentence may be `1` or `0 1`."""
+    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0.
+    Most of the first sentences must have numbers: the words of the very first may be `1` or `0 1` themselves."""
 
     def is_word(columns: list[str]) -> bool:
         line = " ".join(columns)
         return line[:1] not in ("", "#") and not (NO_WORD.match(line) or HEADER.fullmatch(line))
 
     sentences = [own for group in groups if (own := [columns for _, columns in group if is_word(columns)])]
-    words = (columns[0] for columns in chain.from_iterable(sentences) if len(columns) > 1)
-    numbers = [word for word in words if not NO_WORD_ID.fullmatch(word)]
-    if numbers[:1] in (["0"], ["1"]) and all(map(str.isdecimal, numbers)):
+    columns = [[line[0] for line in own if len(line) > 1 and not NO_WORD_ID.fullmatch(line[0])] for own in sentences]
+    are_numbers = [bool(own) and all(map(str.isdecimal, own)) for own in columns]
+    if any(are_numbers[:1]) and columns[0][0] in ("0", "1") and 2 * sum(are_numbers) > len(columns):
         return 1
     first = sentences[0] if sentences else []
     is_2012 = [len(own) > 3 and own[1].isdecimal() and own[2] == str(place) for place, own in enumerate(first)]

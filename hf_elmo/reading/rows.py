@@ -43,7 +43,7 @@ OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pt
     .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
     .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vert .vrt .vtt .warc .xliff .xmi
     .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
-TAGGED = r"([^\s,]+[ \t]){1,4}(O|[BIES]-[A-Za-z]\S*)\n"  # a line of words and tags, but also `I send an E-mail`
+TAGGED = r"([^\s,]+[ \t]){1,4}(O|[BEILMSUW]-[A-Za-z]\S*)\n"  # a line of words and tags, but also `I send an E-mail`
 # How files of other formats begin that have the ending of a text or a table.
 BEGINNINGS = {
     "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-"
@@ -53,7 +53,7 @@ BEGINNINGS = {
     "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
     "trees": r"\( ?\(?(\d|[A-Z]+) \([A-Z\d(-]",
     "labels": r"__label__\S|[A-Z]{3,4}:[a-z]+ \S",  # of fastText, of TREC
-    "tagged words": r"\s*(\S+(/[A-Za-z]\S*|_[A-Z]{1,4}\$?)\s+){4}",
+    "tagged words": r"\s*(?=(\S+[ \t]+){3}\S)(\S+(/[A-Za-z]\S*|_[A-Z]{1,4}\$?)\s+){4}",
     "SVMlight": r"[-+\d.]+( \d+:[-\d.]+)+\s*$",
     "tsv": r".*\S\t\S",
 }
@@ -262,7 +262,8 @@ class Rows:
                 if row or dialect:  # a blank line is no row of a CSV, and a blank text of a TSV
                     row = row or [""] * max(1, len(names))
                     given = [column for column in (self.text_column, *self.columns) if column is not None]
-                    is_header = not names and _is_header(row, given)
+                    has_name = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
+                    is_header = not names and (has_name or _is_header(row, given))
                     if not names:
                         if not is_header and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
                             raise ValueError(f"{file}, line {first}: {row} are names: pass text_column by its name")
@@ -295,10 +296,14 @@ def _patterns(inputs: Any) -> list:
     if isinstance(inputs, (Files, str, os.PathLike)):
         return inputs if isinstance(inputs, Files) else [inputs]
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
-    is_address = isinstance(first, str) and re.fullmatch(r"(?!https?:)\w+://\S+", first)
-    if is_address or (isinstance(first, str) and "." in first and any(map(os.path.isfile, glob(first)))):
+    if isinstance(first, str) and (_is_address(first) or ("." in first and any(map(os.path.isfile, glob(first))))):
         raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
     return list(inputs) if isinstance(first, os.PathLike) else []
+
+
+def _is_address(text: str) -> bool:
+    """Whether a text is a file's address: on the web, one with the ending of a format, since posts begin with links."""
+    return bool(re.fullmatch(r"\w+://\S+", text)) and (not text.startswith("http") or _ending(text) in FORMATS)
 
 
 def _ending(file: str | os.PathLike) -> str:
