@@ -109,7 +109,8 @@ class Embedder:
         if taken := {self.column, self.words_column}.intersection(names):
             raise ValueError(f"batch has a column {taken.pop()!r} already; choose another column or words_column")
         texts = batch.column(name).to_pylist() if is_arrow else batch[name]
-        texts = list(texts) if getattr(texts, "ndim", 1) == 2 else texts  # NumPy's form of rows of equally many words
+        if name in ("words", "tokens") and getattr(texts, "ndim", 1) == 2:
+            texts = list(texts)  # with Datasets' format "numpy", lists of equally many words are one array
         if isinstance(texts, str) or type(batch).__name__ == "LazyRow":
             raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)

@@ -61,6 +61,8 @@ def test_lists_of_words_of_equal_length_are_an_array_in_numpys_format(checkpoint
     data = datasets.Dataset.from_dict({"words": [["a", "b"]]}).with_format("numpy")
     found = data.map(Embedder(checkpoint), batched=True)["embedding"]
     np.testing.assert_array_equal(found[0], embed(checkpoint, [["a", "b"]])[0])
+    with pytest.raises(ValueError, match="column"):  # a frame's column as an array of one column: texts, no words
+        Embedder(checkpoint)(np.array([["a b"], ["c"]]))
 
 
 def test_batches_without_rows(checkpoint):
