@@ -79,16 +79,21 @@ class ElmoCRF(nn.Module):
         possible = nn.functional.one_hot(labels.clamp(min=0), emissions.shape[2]).bool() | (labels < 0)[:, :, None]
         both = torch.cat((emissions.masked_fill(~possible, -torch.inf), emissions))
         of_labels, of_all = self.log_partition(both, mask.repeat(2, 1)).chunk(2)
-        return of_labels - of_all
+        return (of_labels - of_all).sum(1)
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """`[batch]`, the logarithm of the sum of the exponentiated scores of all sequences of labels."""
+        """`[batch, words]`, numbers whose sum over the words is the logarithm of the sum of the exponentiated scores of
+        all sequences of labels. (Of a long row, the sum has too few digits for differences.)"""
         emissions, start, transitions, end = self._in_float32(emissions)
         score = start + emissions[:, 0] + transitions[:0].sum()  # 0: also with single words, they get a gradient
+        parts = []
         for step in range(1, mask.shape[1]):
+            parts.append(score.detach().amax(1))  # taken out, so that the scores stay small
+            score = score - parts[-1][:, None]
             next_score = torch.logsumexp(score[:, :, None] + transitions, dim=1) + emissions[:, step]
             score = torch.where(mask[:, step, None], next_score, score)
-        return torch.where(mask[:, 0], torch.logsumexp(score + end, dim=1), 0.0)  # 0 for a row without words
+        parts.append(torch.logsumexp(score + end, dim=1))
+        return torch.stack(parts, dim=1).masked_fill(~mask[:, :1], 0.0)  # 0 for a row without words
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:

@@ -182,6 +182,21 @@ def is_valid(sequence: list[str], scheme: str | None) -> bool:
     return not must_go_on
 
 
+def test_long_rows_in_float32() -> None:
+    """2,000 words, whose scores sum to 30,000: probabilities, the likelihood and its gradient as in float64."""
+    torch.manual_seed(0)
+    crf, x, mask = make_crf(9), 10 * torch.randn(2, 2000, 9), torch.arange(2000) < torch.tensor([[2000], [1500]])
+    labels, results = crf.decode(x.double(), mask), []
+    for dtype in (torch.float64, torch.float32):
+        crf.to(dtype).zero_grad()
+        likelihood = crf(x.to(dtype), mask, labels)
+        likelihood.sum().backward()
+        gradients = torch.stack([p.grad.norm() for p in crf.parameters()])
+        results.append([each.double() for each in (likelihood, gradients, crf(x.to(dtype), mask, marginals=True))])
+    for wide, narrow in zip(*results, strict=True):
+        torch.testing.assert_close(narrow, wide, rtol=1e-4, atol=2e-5)
+
+
 def test_marginals() -> None:
     crf, x = make_crf(), emissions()
     with torch.inference_mode():
