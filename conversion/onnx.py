@@ -192,7 +192,8 @@ class _PaddedClassifier(ElmoForSequenceClassification):
         if self.config.use_elmo:
             layers, states, _ = self.elmo.read_layers(inputs.input_ids, packing, None, inputs.output_hidden_states)
         words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
-        return [_Places(own, own, layers, number, inputs.word_vector_ids) for number, own in enumerate(words)], states
+        further = self.elmo.scalar_mix.alignment if self.config.use_elmo else None, inputs.word_vector_ids
+        return [_Places(own, own, layers, number, *further) for number, own in enumerate(words)], states
 
 
 class _Places(ElmoWords):

@@ -530,19 +530,20 @@ class ElmoBiLM(nn.Module):
 
 class ElmoScalarMix(nn.Module):
     """`gamma * sum_j softmax(scalars)_j * layer_j`, or a mix with fixed weights (Peters et al. 2018, section 3.2);
-    times a fixed matrix if `config.scalar_mix_alignment` is set (Schuster et al. 2019)."""
+    times a fixed matrix (Schuster et al. 2019): its own if it is `aligned`, or one that `forward` is given."""
 
-    def __init__(self, config: ElmoConfig) -> None:
+    def __init__(self, config: ElmoConfig, aligned: bool = False) -> None:
         super().__init__()
         self.layer_norm = config.scalar_mix_layer_norm
         self.fixed = config.layer_weights
         if self.fixed is None:
             self.scalars = nn.Parameter(torch.zeros(config.num_hidden_layers + 1))
             self.gamma = nn.Parameter(torch.ones(1))
-        self.register_buffer("alignment", torch.eye(config.hidden_size) if config.scalar_mix_alignment else None)
+        self.register_buffer("alignment", torch.eye(config.hidden_size) if aligned else None)
 
-    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+    def forward(self, layers: Sequence[Tensor], alignment: Tensor | None = None) -> Tensor:
         """Layers `[packed, 2P]`, without padding, to their mix, of the same shape."""
+        alignment = self.alignment if alignment is None else alignment
         if self.layer_norm:
             layers = [normalize(layer) for layer in layers]
         if self.fixed is not None:
@@ -551,7 +552,7 @@ class ElmoScalarMix(nn.Module):
             wide = torch.promote_types(self.scalars.dtype, torch.float32)
             weights = self.gamma * torch.softmax(self.scalars, dim=0, dtype=wide).to(self.gamma.dtype)
             mix = weighted_sum(weights, layers)
-        return mix if self.alignment is None else nn.functional.linear(mix, self.alignment)
+        return mix if alignment is None else nn.functional.linear(mix, alignment)
 
 
 def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
@@ -711,7 +712,7 @@ class ElmoModel(ElmoPreTrainedModel):
         super().__init__(config)
         self.char_encoder = ElmoCharacterEncoder(config)
         self.bilm = ElmoBiLM(config)
-        self.scalar_mix = ElmoScalarMix(config)
+        self.scalar_mix = ElmoScalarMix(config, aligned=config.scalar_mix_alignment)
         self.further_mixes = nn.ModuleList(ElmoScalarMix(config) for _ in range(config.num_scalar_mixes - 1))
         self.post_init()
 

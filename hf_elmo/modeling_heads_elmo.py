@@ -84,6 +84,7 @@ class ElmoWords:
     mask: Tensor  # [batch, words], bool, the words at the left end of each row
     layers: Sequence[Tensor]  # the biLM's of the tokens of all texts, each [packed, 2P]; none without ELMo
     packing: Packing  # of these tokens
+    alignment: Tensor | None  # the biLM's, which belongs to its language: a head has none
     word_vector_ids: Tensor | None  # [batch, words]
 
     def align(self, packed: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ class ElmoHead(nn.Module):
     def embed(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """For each text what `encode` reads: `[x; ELMo]` `[batch, words, vectors_size]`, the mask `[batch, words]` and,
         with `config.elmo_at_output`, the second mix of ELMo `[batch, words, 2P]`."""
-        mixes = [mix and mix(texts[0].layers) for mix in (self.scalar_mix, self.output_mix)]
+        mixes = [mix and mix(texts[0].layers, texts[0].alignment) for mix in (self.scalar_mix, self.output_mix)]
         embedded = []
         for words in texts:
             vectors, output_mix = (mix if mix is None else words.align(mix) for mix in mixes)
@@ -277,12 +278,13 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         texts = self._split_texts(mask, boundaries)
         packing = Packing.of(torch.stack(texts))
         layers, hidden_states = self._layers(inputs, packing) if self.config.use_elmo else ([], None)
+        alignment = self.elmo.scalar_mix.alignment if self.config.use_elmo else None
         words = []
         for text in texts:
             is_word = text if self.reads_boundaries else text & ~boundaries
             _, mask = align_left(is_word, is_word)
             ids = None if inputs.word_vector_ids is None else align_left(inputs.word_vector_ids, is_word)[0]
-            words.append(ElmoWords(is_word, mask, layers, packing, ids))
+            words.append(ElmoWords(is_word, mask, layers, packing, alignment, ids))
         return words, hidden_states
 
     def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:
@@ -348,7 +350,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                     forget[module.hidden_size : 2 * module.hidden_size] = float(name.startswith("bias_ih"))
                     init.copy_(parameter, forget)
         elif self.config.use_elmo and module is self.head.scalar_mix:  # begins with what the biLM's checkpoint has
-            for name, tensor in self.elmo.scalar_mix.state_dict().items():
-                init.copy_(getattr(module, name), tensor)
+            for name, parameter in module.named_parameters():
+                init.copy_(parameter, getattr(self.elmo.scalar_mix, name))
         else:
             super()._init_weights(module)

@@ -7,8 +7,8 @@ from scipy.stats import ortho_group
 from torch.nn.functional import cosine_similarity
 from transformers import AutoModel, AutoTokenizer
 
-from hf_elmo import ElmoForSequenceClassification, embed
-from hf_elmo.conversion import export, find_alignment
+from hf_elmo import ElmoForSequenceClassification, ElmoModel, embed
+from hf_elmo.conversion import export, exportable, find_alignment
 from hf_elmo_cli import main
 from tests.factories import SENTENCES, save_checkpoint, small_model
 from tests.source_files import write_files
@@ -32,6 +32,28 @@ def test_a_rotated_copy_is_aligned_by_50_words(tmp_path) -> None:
     one, other = (torch.tensor(np.concatenate(embed(folder, [[word] for word in WORDS[50:]]))) for folder in folders)
     assert cosine_similarity(one, other).max() < 0.9
     assert cosine_similarity(one, other @ torch.tensor(matrix, dtype=other.dtype).T).min() > 0.99
+
+
+@torch.no_grad()
+def test_a_head_of_one_language_reads_another(tmp_path, inputs) -> None:
+    """Its weights have no matrix: that of the other biLM is applied, however they come together."""
+    for name, aligned in (("en", False), ("es", True)):
+        model = small_model(seed=aligned, scalar_mix_alignment=aligned, layer_weights=1)
+        if aligned:
+            model.scalar_mix.alignment.copy_(torch.tensor(ortho_group.rvs(22, random_state=0)))
+        save_checkpoint(tmp_path / name, model)
+    english, spanish = (ElmoForSequenceClassification.from_pretrained(tmp_path / name) for name in ("en", "es"))
+    spanish.classifier.load_state_dict(english.classifier.state_dict())
+    hidden = model(**inputs, output_hidden_states=True).hidden_states[1] @ model.scalar_mix.alignment.T
+    words = (inputs["attention_mask"] * (inputs["input_ids"][:, :, 1] < 257))[:, :, None]
+    expected = english.classifier.out_proj((hidden * words).sum(1) / words.sum(1).clamp(min=1))
+    english.elmo = model
+    spanish.save_pretrained(tmp_path / "saved")
+    saved = ElmoForSequenceClassification.from_pretrained(tmp_path / "saved")
+    for head in (spanish, english, saved, exportable(spanish)):
+        torch.testing.assert_close(head(**inputs).logits, expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="num_scalar_mixes"):  # the matrix belongs to one mix
+        ElmoModel.from_pretrained(tmp_path / "es", num_scalar_mixes=2)
 
 
 @pytest.mark.parametrize("layer", [1, None])
