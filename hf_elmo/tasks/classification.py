@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from transformers import BatchEncoding, EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
@@ -16,6 +17,9 @@ def classification_metrics() -> Metrics:
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
     above 0, and accuracy is the share of texts whose labels are all predicted correctly. Texts with a label of -100 are
     left out.
+
+    Raises:
+        ValueError: the model has one output, and labels are other numbers than 0 and 1: it predicts numbers.
     """
     with extra_needed("train"):
         from sklearn.metrics import accuracy_score, f1_score
@@ -27,7 +31,10 @@ def classification_metrics() -> Metrics:
         is_known = (labels != IGNORE_INDEX).reshape(len(labels), -1).all(1)
         predicted, labels = predicted[is_known], labels[is_known]
         if predicted.dtype.kind == "f":  # else `preprocess_logits_for_metrics` has chosen the labels
-            predicted = predicted.argmax(1) if labels.ndim == 1 < predicted.shape[1] else predicted > 0
+            is_one_of_several = labels.ndim == 1 < predicted.shape[1]
+            if not is_one_of_several and not np.isin(labels, (0, 1)).all():
+                raise ValueError("labels are no classes, but numbers: use metrics of regression, or the loss.")
+            predicted = predicted.argmax(1) if is_one_of_several else predicted > 0
         macro_f1 = f1_score(labels, predicted, average="macro", zero_division=0)
         return {"accuracy": float(accuracy_score(labels, predicted)), "macro_f1": float(macro_f1)}
 

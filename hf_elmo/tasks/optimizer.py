@@ -1,8 +1,11 @@
 """Learning rates of their own for parts of a model: the biLM, the mixes of its layers, the word vectors."""
 
+import weakref
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import TrainingArguments
 
 # The part of a model with a learning rate of its own, by the name of a module.
@@ -11,27 +14,38 @@ PARTS["word_vectors"] = "word_vectors"
 
 
 def optimizer_cls_and_kwargs(
-    model: nn.Module,
+    model: nn.Module | None,
     arguments: TrainingArguments,
     *,
     bilm: float | None = None,
     mix: float | None = None,
     word_vectors: float | None = None,
-) -> tuple[type, dict[str, Any]]:
+) -> tuple[Any, dict[str, Any]]:
     """Trainer's argument of this name: the optimizer of `arguments` with separate learning rates for parts of a model.
 
     The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
     (`max_grad_norm`). Call this function once for each Trainer, after the model is frozen or unfrozen.
 
     Args:
+        model: the model that Trainer has; `None` for each model of its `model_init`, as in a hyperparameter search.
         arguments: with the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
         bilm: learning rate of the character CNN and the biLM, if they are trained (`freeze_bilm(False)`).
         mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
         word_vectors: learning rate of the word vectors.
+
+    Raises:
+        ValueError: in the first step of the optimizer: another model is trained than `model`.
     """
     from transformers import Trainer  # imports accelerate, which takes seconds
 
     rates = {"bilm": bilm, "mix": mix, "word_vectors": word_vectors}
+    if model is None:
+
+        def optimizer_of(trained: nn.Module) -> Optimizer:
+            optimizer, options = optimizer_cls_and_kwargs(trained, arguments, **rates)
+            return optimizer(**options)
+
+        return lambda: optimizer_of, {}  # what is no class of optimizers is called by Trainer, and given the model
     groups: dict[tuple[str, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -42,4 +56,22 @@ def optimizer_cls_and_kwargs(
             groups.setdefault((part, decays), group)["params"].append(parameter)
     optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
     options = getattr(arguments, "adagrad_settings", {}) | options  # of ElmoPreTrainingArguments
+    if groups:
+        _require_gradients(next(iter(groups.values()))["params"][0])
     return optimizer, {**options, "params": list(groups.values())}
+
+
+def _require_gradients(first: nn.Parameter) -> None:
+    """Has the first step of the optimizer whose first parameter this is raise ValueError if none has a gradient: of
+    another model than the one that is trained, the optimizer would skip all."""
+    reference = weakref.ref(first)
+
+    def check(optimizer: Optimizer, *_: object) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if parameters[0] is reference():
+            handle.remove()
+            if all(parameter.grad is None for parameter in parameters):
+                given = "optimizer_cls_and_kwargs was given another model than the one that is trained"
+                raise ValueError(f"{given}: with Trainer's model_init, give it None.")
+
+    handle = register_optimizer_step_pre_hook(check)

@@ -68,6 +68,32 @@ def test_metrics_of_classes(logits: list, labels: list, accuracy: float, macro_f
         assert found == pytest.approx({"accuracy": accuracy, "macro_f1": macro_f1})
 
 
+def test_numbers_are_no_classes() -> None:
+    ratings = np.array([[1.1], [1.9], [3.2]]), np.array([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="regression"):
+        classification_metrics()(EvalPrediction(*ratings))
+
+
+def test_models_that_trainer_makes_have_rates_of_their_own(tmp_path, tokenizer) -> None:
+    """As in a hyperparameter search. The optimizer of another model would train nothing."""
+    rows = [{**tokenizer(text), "label": label} for text, label in (("see you", 0), ("at home", 1))]
+    arguments = TrainingArguments(tmp_path, **{**SETTINGS, "max_steps": 1, "lr_scheduler_type": "constant"})
+    for model in (None, heads.make("pooled")):
+        how = {"optimizer_cls_and_kwargs": optimizer_cls_and_kwargs(model, arguments, mix=0.5)}
+        made = lambda: heads.make("pooled")  # noqa: E731
+        trainer = Trainer(None, arguments, model_init=made, train_dataset=rows, processing_class=tokenizer, **how)
+        if model is not None:
+            with pytest.raises(ValueError, match="model_init"):
+                trainer.train()
+            break
+        for arguments.learning_rate in (0.1, 0.01):
+            trainer.train()
+            before, after = made().classifier, trainer.model.classifier
+            for name, rate in (("scalar_mix.scalars", 0.5), ("out_proj.bias", arguments.learning_rate)):
+                change = (after.get_parameter(name) - before.get_parameter(name)).abs()  # AdamW's first step
+                torch.testing.assert_close(change, torch.full_like(change, rate), rtol=0.01, atol=0)
+
+
 def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:
     """Also where the head is a part of another network."""
     tagger = heads.make("last", **heads.VECTORS, freeze_bilm=False)
