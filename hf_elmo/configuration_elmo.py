@@ -233,10 +233,14 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
                 raise error(field, "must be more than 0")
         if self.hidden_size % 2:
             raise error("hidden_size", "must be even: each direction has half of it")
+        if len(set(self.id2label.values())) < len(self.id2label):
+            raise error("id2label", "each class needs a name of its own")
         if (self.word_vocab_size is None) != (self.word_embedding_size is None):
             raise error("word_embedding_size", "must be given together with word_vocab_size")
         if self.elmo_at_output and self.scalar_mix_alignment:
             raise error("elmo_at_output", "scalar_mix_alignment is set")
+        if self.num_scalar_mixes > 1 and self.scalar_mix_alignment:
+            raise error("num_scalar_mixes", "scalar_mix_alignment is set, and its matrix belongs to one mix")
         if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
             raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
 

@@ -209,10 +209,12 @@ def layer_similarities(
         words: for each sentence a word (its first occurrence) or the index of a word; or one word for all sentences.
 
     Raises:
-        ValueError: the numbers of sentences and words differ, or a word is not in its sentence.
+        ValueError: the numbers of sentences and words differ, there is only one, or a word is not in its sentence.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
+    if len(split) < 2:
+        raise ValueError(f"sentences has {len(split)} sentence, but a similarity is of two or more.")
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in embed(model, split, tokenizer=tokenizer, layers="all", progress=False)]

@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -10,7 +12,7 @@ from transformers import AutoConfig
 from transformers.utils import cached_file, logging
 
 from .. import names
-from ..configuration_elmo import FIRST_VECTOR_ID
+from ..configuration_elmo import FIRST_VECTOR_ID, ElmoConfig
 from ..modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..modeling_pretraining_elmo import ElmoForPreTraining
@@ -104,6 +106,13 @@ def load_tokenizer(name: str | os.PathLike, **source: Any) -> ElmoTokenizer:
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **source) is None:
         logger.warning(f"{name} has no tokenizer: the default, word_splitting={tokenizer.word_splitting!r}, is used.")
     return tokenizer
+
+
+def require_fields(names: Iterable[str]) -> None:
+    """Raises TypeError for a name that is no field of [`ElmoConfig`], which would keep it without a use for it."""
+    known = {"num_labels", *(field.name for field in fields(ElmoConfig))}
+    if unknown := sorted(set(names) - known):
+        raise TypeError(f"ElmoConfig has no field {unknown[0]!r}: its documentation lists the fields.")
 
 
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:

@@ -12,7 +12,7 @@ import torch
 from transformers import EarlyStoppingCallback, set_seed
 from transformers.utils import CONFIG_NAME, logging
 
-from ..checkpoints.loading import load_tokenizer, locate
+from ..checkpoints.loading import load_tokenizer, locate, require_fields
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.files import local_path, require_apart
@@ -113,6 +113,7 @@ def pretrain(
             text, a file of `held_out` is among the `inputs`, `output` is an input or its folder, or a stream is given
             without `max_steps` or, to adapt, without `held_out`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
+        TypeError: `config` has a name that is no field.
         FloatingPointError: the training diverged; only earlier checkpoints are saved.
     """
     if layout not in ("windows", "sentences", "documents"):
@@ -122,6 +123,7 @@ def pretrain(
     adapting = recipe == "adapt"
     output = local_path(output)
     config = dict(config or {})
+    require_fields(config)
     if batch_size is not None:
         arguments = {"per_device_train_batch_size": batch_size, **arguments}
     args = _arguments(output, recipe, arguments)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints.loading import load_head
+from ..checkpoints.loading import load_head, require_fields
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import open_file, read_lines
@@ -79,7 +79,8 @@ def add_word_vectors(
     texts: Iterable[str | Sequence[str]] | None = None,
     **fields: Any,
 ) -> ElmoTaskModel:
-    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`: the biLM of `model` and an untrained head.
+    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`: the biLM of `model` and a new head, which
+    begins as one of `from_pretrained` does.
 
     Args:
         model: a model with a head, or its name or folder.
@@ -88,16 +89,17 @@ def add_word_vectors(
         texts: each a string or a list of words. Vectors of words that are not in `texts` are left out.
         fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
     """
+    require_fields(fields)
     if isinstance(model, (str, os.PathLike)):
         model, _ = load_head(model, tokenizer, "cpu")
     words = None if texts is None else chain.from_iterable(tokenizer.split_into_words(texts))
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
-    config = type(model.config).from_dict({**model.config.to_dict(), **sizes, **fields})
-    extended = type(model)(config).to(model.device, model.dtype).train(model.training)
+    config = type(model.config).from_dict(model.config.to_dict(), **sizes, **fields)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name.startswith("elmo.")}
+    extended = type(model).from_pretrained(None, config=config, state_dict=state, dtype=model.dtype)
+    extended.to(model.device).train(model.training)
     extended.name_or_path = model.name_or_path
-    if config.use_elmo:
-        extended.elmo.load_state_dict(model.elmo.state_dict())
     extended.set_word_vectors(vectors)
     return extended
 

@@ -173,7 +173,8 @@ def test_vocab_command(tmp_path):
 def test_pretrain_command(files, tmp_path, capsys):
     command = ["pretrain", str(files["general"]), str(tmp_path / "out"), "--pretokenized", "--batch-size", "3"]
     command += ["--set", "use_cpu=true", "--set", "save_steps=3", "--learning-rate", "0.1", "--optim", "adagrad"]
-    assert main([*command, "--steps=4", "--config=hidden_sise=4"]) == 1
+    for field in ("hidden_sise=4", "dropout=0.1"):
+        assert main([*command, "--steps=4", f"--config={field}"]) == 1
     assert main([*command, "--steps=4", "--held-out", str(files["held_out"]), *CONFIG]) == 0
     assert "held-out perplexity after: forward" in capsys.readouterr().out
     assert (tmp_path / "out" / "checkpoint-3").is_dir()

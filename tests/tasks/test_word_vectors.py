@@ -91,6 +91,30 @@ def test_word_vectors_in_one_call(tmp_path, tokenizer) -> None:
     assert not hasattr(alone, "elmo")
 
 
+def test_a_head_with_word_vectors_begins_as_one_that_is_loaded(tmp_path, tokenizer) -> None:
+    """With the matrix and the mix of the biLM, the fields that are given, and weights of its own."""
+    bilm, fields = small_model(scalar_mix_alignment=True), {"num_labels": 3, "layer_weights": [0, 1, 1]}
+    bilm.scalar_mix.scalars.data = torch.tensor([3.0, 0.0, -3.0])
+    bilm.scalar_mix.alignment.copy_(torch.randn(22, 22))
+    bilm.save_pretrained(tmp_path / "bilm")
+    model = ElmoForSequenceClassification.from_pretrained(tmp_path / "bilm")
+    (tmp_path / "vectors.txt").write_bytes(FILES["glove.txt"])
+    sizes = {"word_vectors_vocab_size": len(WORDS) + 3, "word_vectors_size": 3}
+    for changes in ({}, fields):
+        loaded = ElmoForSequenceClassification.from_pretrained(tmp_path / "bilm", **sizes, **changes)
+        found = add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", **changes)
+        assert [vars(p).keys() for p in found.parameters()] == [vars(p).keys() for p in loaded.parameters()]
+        for head in (found, loaded):
+            torch.nn.init.ones_(head.classifier.out_proj.weight)
+            head.set_word_vectors(VECTORS)
+        batch = tokenizer("The rain", return_tensors="pt")
+        torch.testing.assert_close(found(**batch).logits, loaded(**batch).logits)
+    found.elmo.bilm.layers[0].lstm.bias.data += 1
+    assert not torch.equal(found.elmo.bilm.layers[0].lstm.bias, model.elmo.bilm.layers[0].lstm.bias)
+    with pytest.raises(TypeError, match="encoder"):
+        add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", encoder="bilstm")
+
+
 def test_words_of_texts() -> None:
     tokenizer = ElmoTokenizer()
     texts = ["The cat, the dog.", ["the", "Cat", "New York", ""]]
