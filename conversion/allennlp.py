@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from hf_elmo.checkpoints.loading import locate, tokenizer_of
+from hf_elmo.checkpoints.loading import load_weights, tokenizer_of
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES, ElmoModel
 from hf_elmo.text_elmo import read_vocabulary
@@ -339,8 +339,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         import h5py
 
     out = Path(out)
-    if not isinstance(model, PreTrainedModel):
-        model = ElmoModel.from_pretrained(locate(model))
+    model = load_weights(model, ElmoModel, device="cpu")
     config, state = model.config, model.base_model.state_dict()
     if config.char_units != "bytes" or config.char_vocab_size not in (262, 263):
         found = f"{config.char_units} ({config.char_vocab_size})"

@@ -1,5 +1,6 @@
 """Loading a model and its tokenizer by name; by default the small English model that ships with the package."""
 
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -8,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
-from transformers import AutoConfig
-from transformers.utils import cached_file, logging
+from transformers import AutoConfig, PreTrainedModel
+from transformers.utils import cached_file, find_adapter_config_file, logging
 
 from .. import names
 from ..configuration_elmo import FIRST_VECTOR_ID, ElmoConfig
@@ -25,6 +26,9 @@ Dtype = str | torch.dtype | None
 Device = str | torch.device | None
 NAME = "elmo-compact-en"
 FOLDER = Path(__file__).with_name(NAME)
+# The class that an adapter of PEFT is for, by the type of its task; of other types, the adapter names the class.
+ADAPTED = {"SEQ_CLS": "ElmoForSequenceClassification", "TOKEN_CLS": "ElmoForTokenClassification"}
+ADAPTED["QUESTION_ANS"] = "ElmoForQuestionAnswering"
 
 
 def path(name: str = NAME) -> str:
@@ -71,13 +75,14 @@ def load_model(
     return model, load_tokenizer(model.name_or_path)
 
 
-def load_weights(
-    name: str | os.PathLike | None, model_class: Any = ElmoModel, dtype: Dtype = None, device: Device = None
-) -> Any:
-    """A model of a class (`None`: that of its config.json) without its tokenizer, by default on a GPU."""
+def load_weights(name: Any, model_class: Any = ElmoModel, dtype: Dtype = None, device: Device = None) -> Any:
+    """A model of a class (`None`: its own) without its tokenizer, by default on a GPU. A model in place of a name stays
+    as it is, without a wrapper, such as that of `torch.compile`, of DataParallel or of PEFT (whose adapters stay)."""
+    if isinstance(name, torch.nn.Module):
+        return next((module for module in name.modules() if isinstance(module, PreTrainedModel)), name)
     place, device = locate(name), find_device(device)
     if model_class is None:
-        architectures = AutoConfig.from_pretrained(place).architectures or [""]
+        architectures = load_config(place).architectures or [""]
         model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
     is_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # it would last for a moment
@@ -86,6 +91,19 @@ def load_weights(
     finally:
         if is_shown:
             logging.enable_progress_bar()
+
+
+def load_config(name: str | os.PathLike | None) -> ElmoConfig:
+    """The configuration of a checkpoint; for an adapter of PEFT, that of the model below it, with the adapted class as
+    `architectures`."""
+    place = locate(name)
+    if (file := find_adapter_config_file(place)) is None:
+        return AutoConfig.from_pretrained(place)
+    adapter = json.loads(Path(file).read_text(encoding="utf-8"))
+    config = AutoConfig.from_pretrained(adapter["base_model_name_or_path"])
+    adapted = ADAPTED.get(adapter["task_type"]) or (adapter["auto_mapping"] or {}).get("base_model_class")
+    config.architectures = [adapted] if adapted else config.architectures
+    return config
 
 
 def find_device(device: Device) -> torch.device:
@@ -131,10 +149,7 @@ def ensure_loaded(
 ) -> tuple[Any, ElmoTokenizer]:
     """The model, loaded by [`load_weights`] unless it is loaded already, and `tokenizer`, or else the model's own
     tokenizer. ValueError if the tokenizer makes other character ids than the model reads."""
-    if model is None or isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, model_class, dtype, device)
-    elif hasattr(model, "get_base_model"):  # a PeftModel: its adapters stay
-        model = model.get_base_model()
+    model = load_weights(model, model_class, dtype, device)
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer
@@ -147,7 +162,7 @@ def load_head(
     ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
     has other characters, or another number of words."""
     model, tokenizer = ensure_loaded(model, tokenizer, None, None, device)
-    if isinstance(model, ElmoPreTrainedModel) and not isinstance(model, head):  # of remote code, it is another class
+    if head.__name__ not in [kind.__name__ for kind in type(model).__mro__]:  # of remote code, it is another class
         wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
         raise ValueError(f"{model.name_or_path or 'model'} is an {type(model).__name__}, but must be {wanted}")
     words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size

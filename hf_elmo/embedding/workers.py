@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import torch
-from transformers.utils import cached_file
+from transformers.utils import cached_file, find_adapter_config_file
 
 from ..checkpoints.loading import Device, Dtype, locate
 from ..reading.rows import Row, Rows, pick_column
@@ -141,7 +141,8 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
     """The SHA-256 of a folder's files, or the commit of a name on the Hub."""
     folder = Path(locate(name))
     if not folder.is_dir():
-        return f"commit {Path(cached_file(locate(name), 'config.json')).parent.name}"
+        file = find_adapter_config_file(str(folder)) or cached_file(str(folder), "config.json")
+        return f"commit {Path(file).parent.name}"
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if CHECKPOINT_FILE.fullmatch(path.name):

@@ -14,8 +14,7 @@ from jinja2 import Template
 from ..analysis.plots import new_axes, plot_similarities, plot_word_plane
 from ..analysis.scoring import substitutes
 from ..analysis.similarity import LayerSimilarities, WordPlane, layer_similarities, nearest_neighbors, word_plane
-from ..checkpoints.loading import NAME, load_model, locate
-from ..configuration_elmo import ElmoConfig
+from ..checkpoints.loading import NAME, load_config, load_model
 from ..utils.extras import extra_needed
 
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
@@ -39,7 +38,7 @@ class Explorer:
         pretokenized: bool = False,
         **options: Any,
     ) -> None:
-        config = ElmoConfig.from_pretrained(locate(name))
+        config = load_config(name)
         language_model = "ElmoForPreTraining" in (config.architectures or ())
         self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32", device=None)
         self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}

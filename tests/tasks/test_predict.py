@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 
-from hf_elmo import ElmoForPreTraining, ElmoTokenizer, answer, path, predict, resolve
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer, answer, embed, path, predict, resolve
 from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo.utils.evaluation import evaluation_mode
 from hf_elmo_cli import main
@@ -99,6 +100,26 @@ def test_records_are_those_of_the_model_for_each_row(tmp_path, head: str) -> Non
         rows, expected = [rows[0], blank[0], *rows[1:]], [expected[0], blank[1], *expected[1:]]
     for batch_tokens in (1, 30):
         assert predict(folder, iter(rows), batch_tokens=batch_tokens, device="cpu") == expected
+
+
+@pytest.mark.parametrize("head", ["classes", "tags", "answers", "clusters"])
+def test_a_wrapped_model_and_the_folder_of_an_adapter(tmp_path, head: str) -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    model_class, _, rows, *_ = HEADS[head]
+    model = model_class.from_pretrained(checkpoint(tmp_path / "model", head))
+
+    def predicted(of: object) -> list:  # rounded
+        return json.loads(json.dumps(predict(of, rows)), parse_float=lambda number: round(float(number), 4))
+
+    expected = predicted(model)
+    for wrap in (torch.compile, torch.nn.DataParallel, Accelerator(cpu=True).prepare):
+        assert predicted(wrap(model)) == expected
+        assert len(embed(wrap(model), TEXTS)) == len(TEXTS)
+    kind = {"classes": "SEQ_CLS", "tags": "TOKEN_CLS", "answers": "QUESTION_ANS"}.get(head)
+    config = peft.LoraConfig(task_type=kind, target_modules=["carry"], init_lora_weights=False)
+    adapted = peft.get_peft_model(model, config)
+    adapted.save_pretrained(tmp_path / "adapter")
+    assert predicted(tmp_path / "adapter") == predicted(adapted) != expected
 
 
 @pytest.mark.parametrize("head", ["tags", "esim", "clusters"])
