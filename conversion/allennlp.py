@@ -349,8 +349,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     written = {key: array for own in identities(config).values() for key, array in own.items()} | arrays
     table = list(numbered(table_of(vocabulary), written))
     if left := arrays.keys() - {key for entry in table for key in entry.keys}:
-        hint = ": load the model with settled_start=False." if config.settled_start else "."
-        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}{hint}")
+        how = "load the model with settled_start=False" if config.settled_start else "merge adapters before (PEFT)"
+        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}: {how}.")
     with new_path(out) as folder:
         folder.mkdir()
         options, weights = folder / "options.json", folder / "weights.hdf5"

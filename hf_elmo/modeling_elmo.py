@@ -492,7 +492,8 @@ class ElmoBiLM(nn.Module):
         state = start if state is None else state
         if [part.shape for part in state] != [part.shape for part in start]:
             shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
-            raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}.")
+            rename = "rename it, if it is a column of a data set"
+            raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}: {rename}.")
         before = tuple(part[:, :, packing.rows] for part in state)
         outputs, after = self.run(vectors, packing.batch_sizes, before)
         both = zip(state, after, strict=True)
@@ -620,7 +621,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def _freeze(self, frozen: bool) -> None:
         elmo = self.base_model
         for module in (elmo.char_encoder, elmo.bilm):
-            module.requires_grad_(not frozen)
+            for weight in module.parameters():
+                weight.requires_grad_(not frozen and weight.is_floating_point())  # quantized weights may be integers
             module.train(self.training)
         # Heads have mixes of their own, language models none. DistributedDataParallel refuses parameters without use.
         for mix in (elmo.scalar_mix, *elmo.further_mixes):

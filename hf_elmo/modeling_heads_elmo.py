@@ -307,7 +307,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             return packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1), None
         self.elmo.masks_of(inputs.input_ids, inputs.attention_mask, inputs.inputs_embeds)  # checks the shapes
         vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
-        state = inputs.state and tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in inputs.state)
+        state = inputs.state
+        if state is not None:
+            state = tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in state)
         return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
 
     def require_frozen_bilm(self) -> None:

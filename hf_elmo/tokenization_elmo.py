@@ -176,6 +176,7 @@ def _plain(texts: Any, empty: str = "") -> Any:
 
 # The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
 TOKEN_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
+OF_NO_ROW = "state", "length"  # arguments of models, of which the first is of a whole batch, and the second is not read
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -491,11 +492,11 @@ class ElmoTokenizer(TokenizersBackend):
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
         """Pads as in transformers; `input_ids` and `word_vector_ids`, of which at least one is required, are padded
-        with zeros."""
+        with zeros. Leaves out `state` and `length`: Trainer keeps columns of a data set that have these names."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         columns = {name: encoded_inputs[name] for name in TOKEN_COLUMNS if name in encoded_inputs}
-        others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
+        others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in (*columns, *OF_NO_ROW)}
         if not columns:
             return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises: no input_ids
         name, column = next(iter(columns.items()))

@@ -217,6 +217,15 @@ def test_what_is_trained_is_switched_and_saved(tmp_path, model_class: type, froz
         assert (trained(model), model.config.freeze_bilm) == (few if frozen else every, frozen)
 
 
+def test_quantized_weights_that_are_integers_stay_frozen() -> None:
+    """Those of bitsandbytes."""
+    model = small_model(ElmoForSequenceClassification, freeze_bilm=True)
+    model.elmo.char_encoder.projection.weight = torch.nn.Parameter(torch.ones(2, 3, dtype=torch.int8), False)
+    model.freeze_bilm(False)
+    every = {f"elmo.{name}" for name, _ in model.elmo.named_parameters()} - {f"elmo.{name}" for name in MIX}
+    assert every - trained(model) == {"elmo.char_encoder.projection.weight"}
+
+
 def test_a_new_head_on_a_frozen_bilm_is_not_trained_at_a_low_rate_without_a_warning(tmp_path, caplog) -> None:
     small_model().save_pretrained(tmp_path)
     models = [ElmoForSequenceClassification.from_pretrained(tmp_path) for _ in range(2)]

@@ -4,6 +4,7 @@ learning rates for parts of a model."""
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, EvalPrediction, Trainer, TrainingArguments
 
 from hf_elmo import ElmoForSequenceClassification, classification_metrics, optimizer_cls_and_kwargs
@@ -57,6 +58,17 @@ def test_a_classifier_learns_and_is_saved(tmp_path, tokenizer, kind: str) -> Non
     batch = saved(texts[96:], truncation=True, max_length=40, padding=True, return_tensors="pt")
     with torch.no_grad():
         np.testing.assert_allclose(loaded(**batch).logits, predicted, atol=1e-5 if frozen else 0.05)
+
+
+def test_columns_of_a_data_set_may_have_names_of_arguments(tmp_path, tokenizer) -> None:
+    values = {"state": ["Ohio", "Utah"], "length": ["long", "short"], "label": [0, 1]}
+    rows = Dataset.from_dict({**tokenizer(["a long text", "no"]), **values})
+    arguments = TrainingArguments(tmp_path, **SETTINGS, max_steps=1)
+    Trainer(heads.make("pooled"), arguments, train_dataset=rows, processing_class=tokenizer).train()
+    batch = tokenizer(["a", "b"], return_tensors="pt")
+    for model in (heads.make("pooled"), heads.make("no head")):  # of padded rows, transformers' collator keeps numbers
+        with pytest.raises(ValueError, match="rename"):
+            model(**batch, state=torch.tensor([3, 4]))
 
 
 @pytest.mark.parametrize(("logits", "labels", "accuracy", "macro_f1"), METRICS.values(), ids=METRICS)
