@@ -73,12 +73,12 @@ def compile_kernels(plat_name: str, folder: Path) -> None:
 
 
 def readme(address: str | None) -> str:
-    """README.md. With `address`, the repository's, its links are absolute, as the package index needs them, and the
-    owner's name is filled in."""
+    """README.md. With `address`, the repository's, pip installs from there, and links are absolute, as the package
+    index needs them."""
     text = Path("README.md").read_text(encoding="utf-8")
     if not address:
         return text
-    text = re.sub(r'git\+[^"]+', f"git+{address}", text)
+    text = text.replace("pip install .  # in the clone", f'pip install "git+{address}"')
     text = re.sub(r"\]\((?=[^)]*\.(?:png|svg)\))(?![a-z]+:)", f"]({address}/raw/HEAD/", text)
     return re.sub(r"\]\((?![a-z]+:|#)", f"]({address}/blob/HEAD/", text)
 

@@ -15,7 +15,6 @@ from hf_elmo_cli import app as hf_elmo_app
 
 # Sphinx reads pages below docs/ only, and an sdist and Windows lose links between folders.
 DOCS = Path(__file__).parent
-README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 shutil.copytree(DOCS.parent / "examples" / "notebooks", DOCS / "notebooks", dirs_exist_ok=True)
 
 # The page of the command line includes this file: what `hf-elmo COMMAND --help` prints.
@@ -48,14 +47,14 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "hf_elmo"
-# The repository's address stands in README; a workflow knows its owner.
-(written,) = re.findall(r'git\+([^"]+)', README)
-repository = written
+# A workflow knows the repository's address. Elsewhere, files that are no pages are the clone's.
+files = DOCS.parent.as_uri()
 if "GITHUB_REPOSITORY" in os.environ:
     repository = "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}".format(**os.environ)
-link = {"name": "repository", "url": repository, "html": "repository", "class": ""}
-html_theme_options = {"footer_icons": [link], "source_repository": repository}
-html_theme_options |= {"source_branch": "HEAD", "source_directory": "docs/"}
+    files = f"{repository}/blob/HEAD"
+    link = {"name": "repository", "url": repository, "html": "repository", "class": ""}
+    html_theme_options = {"footer_icons": [link], "source_repository": repository}
+    html_theme_options |= {"source_branch": "HEAD", "source_directory": "docs/"}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 pygments_style = "friendly"
@@ -82,9 +81,8 @@ def setup(app: Sphinx) -> None:
 
 
 def _fill_in(app: object, path: object, page: str, content: list[str]) -> None:
-    """The address of the repository, and the links to its files that are no pages."""
-    text = content[0].replace(written, repository)
-    content[0] = re.sub(r"\]\((?![a-z]+:|#|docs/)", f"]({repository}/blob/HEAD/", text)
+    """The links to files of the repository that are no pages."""
+    content[0] = re.sub(r"\]\((?![a-z]+:|#|docs/)", f"]({files}/", content[0])
 
 
 def _to_rst(
