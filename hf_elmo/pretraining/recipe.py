@@ -1,5 +1,6 @@
 """One call from text files to trained language models: a new biLM, or an old one adapted to a domain's text."""
 
+import copy
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 logger = logging.get_logger(f"transformers.{__name__}")
 
 COVERED_SENTENCES = 1000  # the first sentences, with which a vocabulary is compared
-MAX_UNKNOWN = 0.3  # above this fraction of unknown words, there is a warning
+MAX_UNKNOWN = 30  # above this percentage of unknown words, there is a warning
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
 NUM_SAMPLED = 2048  # negatives of the softmax of a new model; bilm-tf has 8192, the default of ElmoConfig
@@ -160,10 +161,7 @@ def pretrain(
             "vocabulary_size is for words that are counted: leave it out with a vocabulary, or that of init."
         )
     if vocabulary is not None:
-        words = list(chain.from_iterable(islice(source.sentences(), COVERED_SENTENCES)))
-        unknown = (new.ids(words) == new.unk_id).mean()
-        if unknown > MAX_UNKNOWN:
-            logger.warning("%.0f%% of the first words of the text are not in %s.", 100 * unknown, vocabulary)
+        _warn_of_unknown_words(new, source, vocabulary)
     tokenizer.vocabulary = new.words
     model = _model(init, recipe, old or new, config)
     if old is not None and new is not old:
@@ -201,6 +199,17 @@ def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path |
         if resume:
             logger.warning("%s has no whole checkpoint: the training starts from the beginning.", output)
     return checkpoint
+
+
+def _warn_of_unknown_words(vocabulary: Vocabulary, source: Texts, file: str | Path) -> None:
+    """A warning if many words are unknown, or more than if whitespace separated them: the text is tokenized already."""
+    tokenized = copy.copy(source)
+    tokenized.tokenizer = None
+    read = (chain.from_iterable(islice(texts.sentences(), COVERED_SENTENCES)) for texts in (source, tokenized))
+    unknown, if_tokenized = (100 * (vocabulary.ids(list(words)) == vocabulary.unk_id).mean() for words in read)
+    if unknown > min(MAX_UNKNOWN, if_tokenized + 1):
+        message = "%.0f%% of the first words of the text are not in %s, with pretokenized %.0f%%."
+        logger.warning(message, unknown, file, if_tokenized)
 
 
 def _model(init: Any, recipe: str, vocabulary: Vocabulary, config: Mapping[str, Any]) -> ElmoForPreTraining:

@@ -151,6 +151,15 @@ def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path, caplog):
     assert torch.equal(new[3:5], old[[2, tokenizer.vocabulary.index("the")]])
 
 
+@pytest.mark.parametrize("pretokenized", [False, True])
+def test_a_vocabulary_tells_that_the_text_is_tokenized_already(tmp_path, caplog, pretokenized):
+    text = "the cat saw the <unk> of a dog on the mat"
+    inputs, words = write_lines(tmp_path / "text.txt", [text] * 40), ["<S>", "</S>", "<UNK>", *set(text.split())]
+    how = SMALL | ONE_STEP | {"vocabulary": write_lines(tmp_path / "vocab.txt", words), "pretokenized": pretokenized}
+    pretrain(inputs, tmp_path / "out", **how)
+    assert ("23% of the first words" in caplog.text) is not pretokenized
+
+
 def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
     model = small_model()
     init = save_checkpoint(tmp_path / "elmo", model)
