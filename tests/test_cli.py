@@ -37,16 +37,6 @@ MISSING = [
 ]
 
 
-def parsed(line: list[str]) -> dict:
-    """The values of a subcommand's parameters."""
-    return COMMANDS[line[0]].make_context(line[0], line[1:]).params
-
-
-def commands_in(text: str) -> list[str]:
-    """The lines of a text that are commands of hf-elmo, without comments."""
-    return re.findall(r"^[ $]*(hf-elmo [a-z]+ [^|&`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
-
-
 def test_an_option_with_its_name_as_metavar_is_named() -> None:
     """typer 0.27 would take --MODEL for --model."""
     for command in hf_elmo_cli.app.registered_commands:
@@ -79,12 +69,12 @@ def test_the_commands_of_the_pages_and_of_help_are_taken(capsys) -> None:
     for name in COMMANDS:
         assert main([name, "--help"]) == 0
     pages = [ROOT / "README.md", ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")]
-    texts = [capsys.readouterr().out, *(page.read_text(encoding="utf-8") for page in pages)]
-    commands = [line for text in texts for line in commands_in(text)]
-    assert {line.split()[1] for line in commands} >= COMMANDS.keys()
-    for line in commands:
-        if "--list" not in line and "COMMAND" not in line:
-            parsed(shlex.split(line, comments=True)[1:])
+    text = "\n".join([capsys.readouterr().out, *(page.read_text(encoding="utf-8") for page in pages)])
+    lines = re.findall(r"^[ $]*hf-elmo ([a-z]+ [^|&`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
+    commands = [shlex.split(line, comments=True) for line in lines if "--list" not in line and "COMMAND" not in line]
+    assert {name for name, *_ in commands} == COMMANDS.keys()
+    for name, *arguments in commands:
+        COMMANDS[name].make_context(name, arguments)
 
 
 def test_errors_have_a_message_a_status_and_no_traceback_unless_asked(monkeypatch, capsys) -> None:
