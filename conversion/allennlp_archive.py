@@ -1,8 +1,6 @@
-"""Reads the tensors of AllenNLP's PyTorch modules (ELMoForManyLangs uses these modules, too), and the ELMo in a model
-that AllenNLP trained for a task (`model.tar.gz`): the biLM with the weights after this training, and the learned mixes.
-
-The rest of a task's model is not converted. If the task's model projects ELMo's vectors (`projection_dim`), this
-projection is not converted either, but the conversion record and the model card name it.
+"""Reads the tensors of AllenNLP's PyTorch modules (ELMoForManyLangs uses these modules, too), and a model that AllenNLP
+trained for a task (`model.tar.gz`): the whole model with its head, or its ELMo alone, the biLM with the weights after
+this training and the learned mixes. Then the conversion record and the model card name what is left behind.
 """
 
 import re
@@ -18,7 +16,8 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES
 
 from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
-from .checkpoint import NamedArrays, Source
+from .allennlp_tasks import read_head
+from .checkpoint import SCALAR_MIX, NamedArrays, Source
 from .files import find_files, read_json
 from .published import PUBLISHED
 
@@ -76,13 +75,30 @@ def bilm_arrays(config: ElmoConfig, state: NamedArrays, where: str) -> NamedArra
     return read_tensors(TABLE, weights, config, where)
 
 
-def read_archive(folder: Path, options: str | Path | None = None, use: str | None = None) -> Source:
-    """The ELMo in a task's model, a folder with `config.json` and `weights.th`; of several ELMos that differ, the one
-    whose tensors have the prefix `use`. `options` is the ELMo's `options.json`, by default the options file in the
-    folder. If there is none and the configuration names a published model of AllenNLP, its options are used, with sizes
-    from the tensors."""
+def read_archive(
+    folder: Path, options: str | Path | None = None, use: str | None = None, bilm_only: bool = False
+) -> Source:
+    """A task's model, a folder with `config.json` and `weights.th`; with `bilm_only` or `use` that of [`read_elmo`]."""
+    settings, state = read_json(folder / "config.json"), read_pickle(folder / "weights.th")
+    source, left = read_elmo(folder, settings, state, options, use)
+    if bilm_only or use is not None:
+        source.left_behind = {name: list(array.shape) for name, array in left.items()}
+        return source
+    head = read_head(folder, settings, left, source.config.hidden_size)
+    source.config = ElmoConfig.from_dict({**source.config.to_dict(), **head.fields})
+    source.arrays |= {f"classifier.{name}": source.arrays[name] for name in SCALAR_MIX} | head.arrays
+    source.tokenizer, source.words = head.tokenizer, head.words
+    return source
+
+
+def read_elmo(
+    folder: Path, settings: dict[str, Any], state: NamedArrays, options: str | Path | None, use: str | None
+) -> tuple[Source, NamedArrays]:
+    """The ELMo in a task's model, from the content of its two files, and the tensors that are not the ELMo's; of
+    several that differ, the one whose tensors have the prefix `use`. `options` is the ELMo's `options.json`, by default
+    the options file in the folder. If there is none and the configuration names a published model of AllenNLP, its
+    options are used, with sizes from the tensors."""
     weights = folder / "weights.th"
-    settings, state = read_json(folder / "config.json"), read_pickle(weights)
     all_prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]
     prefixes = [prefix for prefix in all_prefixes if use is None or prefix.rstrip(".") == use.rstrip(".")]
     if not prefixes:
@@ -119,13 +135,10 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         ours = f"further_mixes.{number - 1}" if number else "scalar_mix"
         arrays[f"{ours}.scalars"] = np.concatenate([state[f"{mix}.scalar_parameters.{layer}"] for layer in layers])
         arrays[f"{ours}.gamma"] = state[f"{mix}.gamma"]
-    left_behind = {}
-    for prefix in prefixes:  # outside of an embedder, `_projection` may be any other layer
-        weight, bias = (f"{prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias"))
-        if prefix.endswith("._elmo.") and weight in state and state[weight].shape[1:] == (config.hidden_size,):
-            left_behind |= {name: list(state[name].shape) for name in (weight, bias)}
+    taken = (*(f"{prefix}_elmo_lstm." for prefix in prefixes), *(f"{mix}." for mix in mixes), aligning)
+    left = {name: array for name, array in state.items() if not name.startswith(taken)}
     files, kind = [folder / "config.json", weights, *files], "the archive of a task's model of AllenNLP"
-    return Source(kind, config, arrays, files, scalar_mixes=mixes, left_behind=left_behind)
+    return Source(kind, config, arrays, files, scalar_mixes=mixes), left
 
 
 def _parts(settings: Any) -> Iterator[dict[str, Any]]:

@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from huggingface_hub import ModelCard
 
+from hf_elmo import names
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.reading.files import local_path, open_file
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
@@ -32,8 +34,8 @@ class Source:
 
     format: str  # its name, for the model card and the record
     config: ElmoConfig
-    # Float32 arrays by the state-dict keys of an `ElmoModel`. The scalar mix may be absent; with `lm_head.weight` and
-    # `lm_head.bias` the model is an `ElmoForPreTraining`.
+    # Float32 arrays by the state-dict keys of an `ElmoModel`, and of the head of the class that `config.architectures`
+    # names. The scalar mix may be absent; with `lm_head.weight` and `lm_head.bias` it is an `ElmoForPreTraining`.
     arrays: NamedArrays
     files: list[Path]  # those that were read
     word_splitting: str = "whitespace"
@@ -42,16 +44,20 @@ class Source:
     # softmax nor an embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
     vocabulary: Path | None = None
     scalar_mixes: list[str] = field(default_factory=list)  # their names in the source
-    # Names and shapes of tensors of the source that project ELMo's vectors and are not converted.
+    # Names and shapes of tensors of the source that are not converted.
     left_behind: dict[str, list[int]] = field(default_factory=dict)
+    tokenizer: dict[str, Any] = field(default_factory=dict)  # further arguments of the tokenizer of a head
+    words: list[str] | None = None  # that have a vector beside ELMo
 
 
-def new_model(config: ElmoConfig) -> ElmoModel | ElmoForPreTraining:
-    """A model of random weights; with `vocab_size` an `ElmoForPreTraining`."""
-    return ElmoModel(config) if config.vocab_size is None else ElmoForPreTraining(config)
+def new_model(config: ElmoConfig) -> ElmoPreTrainedModel:
+    """A model of random weights, of the class that `architectures` names; by default, with `vocab_size` an
+    `ElmoForPreTraining`, else an `ElmoModel`."""
+    default = "ElmoModel" if config.vocab_size is None else "ElmoForPreTraining"
+    return getattr(names, (config.architectures or [default])[0])(config)
 
 
-def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") -> ElmoModel | ElmoForPreTraining:
+def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") -> Any:
     """The model with a configuration and the arrays of a [`Source`], in evaluation mode. Raises ValueError if a weight
     is NaN or infinite, or too large for `dtype`."""
     model = new_model(config)
@@ -61,7 +67,7 @@ def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") ->
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{key} has values that are NaN or infinite, or too large for {dtype}.")
-        tensors[key if key.startswith("lm_head.") else prefix + key] = tensor
+        tensors[key if key.startswith(("lm_head.", "classifier.")) else prefix + key] = tensor
     model.load_state_dict(tensors)
     return model.to(getattr(torch, dtype)).eval()
 
@@ -72,7 +78,9 @@ def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str 
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
     has_words = embeds_words or isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_words else {}
-    tokenizer = ElmoTokenizer(splitting, source.config.max_word_length, embeds_words=embeds_words, **files)
+    further = {"embeds_words": embeds_words, **source.tokenizer, **files}
+    tokenizer = ElmoTokenizer(splitting, source.config.max_word_length, **further)
+    tokenizer.words = source.words
     if source.characters is not None:
         tokenizer.character_vocab = source.characters
     digests = []

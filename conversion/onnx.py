@@ -192,7 +192,7 @@ class _PaddedClassifier(ElmoForSequenceClassification):
         if self.config.use_elmo:
             layers, states, _ = self.elmo.read_layers(inputs.input_ids, packing, None, inputs.output_hidden_states)
         words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
-        further = self.elmo.scalar_mix.alignment if self.config.use_elmo else None, inputs.word_vector_ids
+        further = self.elmo.scalar_mix.alignment if self.config.use_elmo else None, inputs.word_vector_ids, None
         return [_Places(own, own, layers, number, *further) for number, own in enumerate(words)], states
 
 

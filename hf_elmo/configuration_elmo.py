@@ -47,22 +47,27 @@ class ElmoTaskFields:
             et al. 2018, section 3.3): the tokenizer's words plus 3 (padding, boundary, unknown). `None`: ELMo alone.
         word_vectors_size: Size of each word vector.
         freeze_word_vectors: Whether the word vectors are kept fixed in training.
+        word_characters: Characters with an embedding, of size `word_characters_size`, from which further features of
+            words are computed, beside ELMo: by convolutions, `word_characters_filters` as `char_filters`, or by an
+            LSTM of `word_characters_hidden_size` (Ma and Hovy 2016; Lample et al. 2016). `None`: no such features.
         elmo_at_output: Whether a second scalar mix of ELMo is concatenated to the output of the encoder (Peters et al.
             2018, section 3.3), which is then required.
         scalar_mix_l2: Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is added to the loss, where s are
             the weights of all learned mixes before the softmax (Peters et al. 2018).
         encoder_type: The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers
-            `"alternating"`, highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers
+            `"alternating"`, highway LSTMs that read forward and backward in turn (He et al. 2017), and `"highway"`, in
+            which each layer does both; for classifiers
             `"biattentive"` (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017); both ignore
             `classifier_pooling`; for question answering `"attention_flow"` (Clark and Gardner 2018), also by `None`.
         encoder_hidden_size: Size of each direction of the encoder's LSTMs.
         encoder_num_layers: Number of layers of the LSTM that reads the word vectors.
         encoder_dropout: Dropout on the input of the encoder's LSTMs, and on the second mix of ELMo (`elmo_at_output`).
-        encoder_recurrent_dropout: Dropout on the output of each layer of an alternating encoder, with one mask for all
-            words of a text (Gal and Ghahramani 2016).
+        encoder_recurrent_dropout: Dropout on the output of each layer of highway LSTMs, with one mask for all words of
+            a text (Gal and Ghahramani 2016).
         classifier_pooling: How the words of a text are pooled: `"mean"`, `"max"`, `"last"` (each direction's final
             state) or `"attention"` (a mean weighted by the softmax of learned scores).
-        classifier_hidden_size: Size of a hidden layer before the classifier; `None` for no layer.
+        classifier_hidden_size: Size of a hidden layer before the classifier or tagger; `None` for no layer.
+        classifier_activation: Of this layer.
         classifier_dropout: Dropout on the classifier's input.
         classifier_text_pairs: Whether the classifier reads pairs of texts. Their vectors u, v are combined as
             `[u; v; |u - v|; u * v]` (Mou et al. 2016), except by `"biattentive"` and `"esim"`.
@@ -70,6 +75,8 @@ class ElmoTaskFields:
         tagging_crf: Whether a tagger scores whole sequences of labels, by a CRF.
         tagging_scheme: The tagger predicts the most probable sequence that the scheme allows. The names of the labels
             (`id2label`) must follow it. `None`: no scheme.
+        tagging_sums_probabilities: Whether the most probable sequence is that with the highest sum of probabilities, as
+            in AllenNLP's labeler of semantic roles, in place of their logarithms.
         tagging_indicator_size: Size of an embedding of `token_type_ids` that is concatenated to each word's vector: 1
             marks the word that the labels refer to, such as the predicate of semantic roles (He et al. 2017).
         coreference_max_width: Maximum number of words in a predicted mention (Lee et al. 2017).
@@ -87,20 +94,26 @@ class ElmoTaskFields:
     word_vectors_vocab_size: int | None = None
     word_vectors_size: int = 100
     freeze_word_vectors: bool = False
+    word_characters: str | None = None
+    word_characters_size: int = 16
+    word_characters_filters: list | tuple = ((3, 128),)
+    word_characters_hidden_size: int | None = None
     elmo_at_output: bool = False
     scalar_mix_l2: float | int = 0.0
-    encoder_type: Literal["bilstm", "alternating", "biattentive", "esim", "attention_flow"] | None = None
+    encoder_type: Literal["bilstm", "alternating", "highway", "biattentive", "esim", "attention_flow"] | None = None
     encoder_hidden_size: int = 256
     encoder_num_layers: int = 1
     encoder_dropout: float | int = 0.5
     encoder_recurrent_dropout: float | int = 0.0
     classifier_pooling: Literal["mean", "max", "last", "attention"] = "mean"
     classifier_hidden_size: int | None = None
+    classifier_activation: Literal["relu", "tanh"] = "relu"
     classifier_dropout: float | int = 0.2
     classifier_text_pairs: bool = False
     allow_no_answer: bool = False
     tagging_crf: bool = False
-    tagging_scheme: Literal["IOB1", "IOB2", "BIOES"] | None = None
+    tagging_scheme: Literal["IOB1", "IOB2", "BIOES", "BIOUL"] | None = None
+    tagging_sums_probabilities: bool = False
     tagging_indicator_size: int | None = None
     coreference_max_width: int = 30
     coreference_spans_per_word: float | int = 0.4

@@ -140,6 +140,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         state: State | None = None,
         special_tokens_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
+        word_characters: Tensor | None = None,
         bilm_layers: Tensor | None = None,
         output_hidden_states: bool | None = None,
         length: Tensor | None = None,
@@ -167,6 +168,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             state=state,
             special_tokens_mask=special_tokens_mask,
             word_vector_ids=word_vector_ids,
+            word_characters=word_characters,
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )

@@ -324,6 +324,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         state: State | None = None,
         special_tokens_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
+        word_characters: Tensor | None = None,
         bilm_layers: Tensor | None = None,
         output_hidden_states: bool | None = None,
         length: Tensor | None = None,
@@ -357,6 +358,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             state=state,
             special_tokens_mask=special_tokens_mask,
             word_vector_ids=word_vector_ids,
+            word_characters=word_characters,
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )
@@ -377,7 +379,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself. Returns the words
         of batches of sentences, each with the indices `[words]` of its words in the flattened batch of documents."""
         mask, boundaries, numbers = _sentence_numbers(inputs)
-        names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
+        names = ("input_ids", "inputs_embeds", "word_vector_ids", "word_characters", "bilm_layers")
         given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": boundaries}
         for name, x in given.items():
             if x is not None:  # and a row of padding at the end, which the index -1 reads

@@ -46,7 +46,8 @@ def find_backend(operation: str, *arguments: Any) -> Callable[[], Any] | None:
 
 
 # What tokenizers and Trainer pass to every model, and a model without a use for it does not read.
-NOT_READ = {"length", "num_items_in_batch", "special_tokens_mask", "token_type_ids", "word_vector_ids"}
+NOT_READ = {"length", "num_items_in_batch", "special_tokens_mask", "token_type_ids"}
+NOT_READ |= {"word_characters", "word_vector_ids"}
 
 
 def refuse_unknown(arguments: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from .configuration_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, IGNORE_INDEX, UNKNOWN_ID, ElmoConfig
 from .modeling_elmo import (
+    ElmoConvolution,
     ElmoModel,
     ElmoPreTrainedModel,
     ElmoScalarMix,
@@ -21,6 +22,7 @@ from .modeling_elmo import (
     State,
     align_left,
     count_labels,
+    distinct_rows,
     token_masks,
 )
 
@@ -38,7 +40,8 @@ def require(name: str, argument: Tensor | None) -> Tensor:
 class ElmoInputs:
     """The inputs that all heads have in common: each field is an argument of their `forward`. Positions are words and
     sentence boundaries. ELMo reads one of `input_ids`, `inputs_embeds` and `bilm_layers`. `word_vector_ids` are read if
-    `config.word_vectors_vocab_size` is set. If `config.use_elmo=False`, they are the only required input.
+    `config.word_vectors_vocab_size` is set, `word_characters` if `config.word_characters` is. If
+    `config.use_elmo=False`, ELMo's input is not required, but `word_vector_ids` are.
 
     Args:
         input_ids: `[batch, positions, characters]`, as in [`ElmoModel`].
@@ -50,6 +53,8 @@ class ElmoInputs:
         special_tokens_mask: `[batch, positions]`, 1 for sentence boundaries. By default, they are read from `input_ids`
             or `word_vector_ids`; without both, they are the unpadded ends of each row (an error for pairs of texts).
         word_vector_ids: `[batch, positions]`, ids of words, which the tokenizer returns if it has `words`.
+        word_characters: `[batch, positions, longest]`, Unicode numbers of the characters of words, which are not cut,
+            then zeros. The tokenizer returns them with `word_characters=True`.
         bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the layers of this model's biLM that
             [`hf_elmo.store_layers`] has stored, in place of `input_ids`. The biLM must be frozen.
         output_hidden_states: whether to return the layers of the biLM.
@@ -64,6 +69,7 @@ class ElmoInputs:
     state: State | None = None
     special_tokens_mask: Tensor | None = None
     word_vector_ids: Tensor | None = None
+    word_characters: Tensor | None = None
     bilm_layers: Tensor | None = None
     output_hidden_states: bool | None = None
 
@@ -86,6 +92,7 @@ class ElmoWords:
     packing: Packing  # of these tokens
     alignment: Tensor | None  # the biLM's, which belongs to its language: a head has none
     word_vector_ids: Tensor | None  # [batch, words]
+    word_characters: Tensor | None  # [batch, words, longest]
 
     def align(self, packed: Tensor) -> Tensor:
         """The values `[batch, words, size]` of the words, from values as packed as the layers."""
@@ -133,6 +140,50 @@ class ElmoBiLSTM(nn.Module):
         return self.lstm(self.dropout(vectors), mask).masked_fill(~mask[:, :, None], 0.0)
 
 
+class ElmoWordCharacters(nn.Module):
+    """Features of a word beside ELMo, from its characters: the maxima of convolutions (Ma and Hovy 2016), or the last
+    state of an LSTM (Lample et al. 2016). A convolution reads no padding: a word that is shorter gets zeros."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.characters = [ord(character) for character in config.word_characters]
+        size = config.word_characters_size
+        self.embedding = nn.Embedding(len(self.characters) + 2, size, padding_idx=0)  # padding, others, the characters
+        self.widths = [width for width, _ in config.word_characters_filters]
+        self.convolutions = nn.ModuleList(
+            ElmoConvolution(size, n, width) for width, n in config.word_characters_filters
+        )
+        hidden = config.word_characters_hidden_size
+        self.lstm = nn.LSTM(size, hidden, batch_first=True) if hidden else None
+        self.output_size = hidden or sum(number for _, number in config.word_characters_filters)
+
+    @torch.compiler.disable  # the shapes depend on the distinct words
+    def forward(self, characters: Tensor) -> Tensor:
+        """`[batch, words, longest]` to `[batch, words, output_size]`."""
+        words, index = distinct_rows(characters.flatten(0, 1).long())
+        known, order = torch.tensor(self.characters, device=words.device).sort()
+        place = torch.searchsorted(known, words).clamp(max=len(known) - 1)
+        ids = torch.where(known[place] == words, order[place] + 2, 1).masked_fill(words == 0, 0)
+        lengths, order = (words != 0).sum(1).sort()
+        parts = zip(ids[order].split(512), lengths.split(512), strict=True)  # of similar length, which saves padding
+        features = torch.cat([self.encode(part[:, : max(1, own[-1])], own) for part, own in parts])
+        return features[order.argsort()].index_select(0, index).unflatten(0, characters.shape[:2])
+
+    def encode(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """The features `[words, output_size]` of words of these lengths, `[words, longest]`."""
+        if self.lstm is not None:
+            x = self.embedding(ids)
+            ends = lengths.clamp(min=1).cpu()
+            return self.lstm(nn.utils.rnn.pack_padded_sequence(x, ends, True, enforce_sorted=False))[1][0][0]
+        x = self.embedding(nn.functional.pad(ids, (0, max(self.widths)))).mT
+        maxima = []
+        for width, convolution in zip(self.widths, self.convolutions, strict=True):
+            windows = torch.relu(convolution(x))
+            ends = torch.arange(width, width + windows.shape[2], device=ids.device)
+            maxima.append((windows * (ends <= lengths[:, None])[:, None]).amax(2))
+        return torch.cat(maxima, dim=1)
+
+
 class ElmoTaskEncoder(nn.Module):
     """The encoder of a head, an LSTM over `[x; ELMo]`. `lstm` makes the LSTM from the size of its input, that of its
     cells, the number of layers and the dropout."""
@@ -159,9 +210,10 @@ class ElmoHead(nn.Module):
     """The modules that a task adds to the biLM: all that is new in a model with a head. They are children of one
     module, so that PEFT saves all of them.
 
-    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): word vectors x (if `config.word_vectors_vocab_size` is
-    set) and the mix of ELMo (if `config.use_elmo` is set). `extra_size` is the size of what its encoder reads beside
-    them. `lstm` is the LSTM of the encoder; by default a BiLSTM if `config.encoder_type` is set, else none.
+    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): x are word vectors (if `config.word_vectors_vocab_size`
+    is set) and [`ElmoWordCharacters`] (if `config.word_characters` is), ELMo is its mix (if `config.use_elmo` is).
+    `extra_size` is the size of what its encoder reads beside them. `lstm` is the LSTM of the encoder; by default a
+    BiLSTM if `config.encoder_type` is set, else none.
     """
 
     def __init__(self, config: ElmoConfig, extra_size: int = 0, lstm: Callable[..., nn.Module] | None = None) -> None:
@@ -169,9 +221,11 @@ class ElmoHead(nn.Module):
         rows = config.word_vectors_vocab_size
         size = config.word_vectors_size
         self.word_vectors = nn.Embedding(rows, size, padding_idx=0) if rows else None
+        self.word_characters = ElmoWordCharacters(config) if config.word_characters else None
         self.scalar_mix = ElmoScalarMix(config) if config.use_elmo else None
         self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
+        self.vectors_size += self.word_characters.output_size if config.word_characters else 0
         # The sizes of the parts of an encoded word.
         self.encoder = None
         self.sizes = [self.vectors_size + extra_size]
@@ -189,9 +243,12 @@ class ElmoHead(nn.Module):
         embedded = []
         for words in texts:
             vectors, output_mix = (mix if mix is None else words.align(mix) for mix in mixes)
+            parts = [] if vectors is None else [vectors]
+            if self.word_characters is not None:
+                parts.insert(0, self.word_characters(require("word_characters", words.word_characters)))
             if self.word_vectors is not None:
-                x = self.word_vectors(require("word_vector_ids", words.word_vector_ids))
-                vectors = x if vectors is None else torch.cat((x, vectors), dim=2)
+                parts.insert(0, self.word_vectors(require("word_vector_ids", words.word_vector_ids)))
+            vectors = torch.cat(parts, dim=2)
             embedded.append((vectors, words.mask, output_mix))
         return embedded
 
@@ -283,8 +340,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         for text in texts:
             is_word = text if self.reads_boundaries else text & ~boundaries
             _, mask = align_left(is_word, is_word)
-            ids = None if inputs.word_vector_ids is None else align_left(inputs.word_vector_ids, is_word)[0]
-            words.append(ElmoWords(is_word, mask, layers, packing, alignment, ids))
+            given = (inputs.word_vector_ids, inputs.word_characters)
+            ids, characters = (each if each is None else align_left(each, is_word)[0] for each in given)
+            words.append(ElmoWords(is_word, mask, layers, packing, alignment, ids, characters))
         return words, hidden_states
 
     def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:

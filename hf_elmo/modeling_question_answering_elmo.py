@@ -154,6 +154,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         state: State | None = None,
         special_tokens_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
+        word_characters: Tensor | None = None,
         bilm_layers: Tensor | None = None,
         output_hidden_states: bool | None = None,
         length: Tensor | None = None,
@@ -193,6 +194,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             state=state,
             special_tokens_mask=special_tokens_mask,
             word_vector_ids=word_vector_ids,
+            word_characters=word_characters,
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )

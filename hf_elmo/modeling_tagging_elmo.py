@@ -18,7 +18,7 @@ from .pipeline_elmo import ElmoTokenClassificationPipeline  # imported here, so 
 
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
 # For each scheme, its prefixes, and those of them that only follow B or I of the same type.
-SCHEMES = {"IOB1": ("IB", "B"), "IOB2": ("BI", "I"), "BIOES": ("BIES", "IE")}
+SCHEMES = {"IOB1": ("IB", "B"), "IOB2": ("BI", "I"), "BIOES": ("BIES", "IE"), "BIOUL": ("BIUL", "IL")}
 
 
 def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
@@ -27,7 +27,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
 
     Args:
         labels: names of labels, each `"O"`, or a prefix and a type, such as `"B-PER"`.
-        scheme: `"IOB1"` (B only between two adjacent chunks of the same type), `"IOB2"` or `"BIOES"`.
+        scheme: `"IOB1"` (B only between two adjacent chunks of the same type), `"IOB2"`, `"BIOES"` or `"BIOUL"`.
 
     Raises:
         ValueError: a label has a prefix that the scheme does not have. (The label would never be predicted.)
@@ -42,7 +42,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
         in_chunk = before[0] in ("B", "I")
         if after[0] in following:
             return in_chunk and before[1] == after[1]
-        return scheme != "BIOES" or not in_chunk  # E ends a chunk
+        return scheme in ("IOB1", "IOB2") or not in_chunk  # E or L ends a chunk
 
     parts.append(("O", ""))  # before and after a sentence
     return [[may_follow(before, after) for after in parts] for before in parts]
@@ -58,14 +58,22 @@ class ElmoCRF(nn.Module):
     Args:
         allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
         learned: whether transitions, start and end have scores. If not, labels depend on each other only by `allowed`.
+        sums_probabilities: whether `decode` turns emissions into probabilities by a softmax.
     """
 
-    def __init__(self, num_labels: int, allowed: list[list[bool]] | None = None, learned: bool = True) -> None:
+    def __init__(
+        self,
+        num_labels: int,
+        allowed: list[list[bool]] | None = None,
+        learned: bool = True,
+        sums_probabilities: bool = False,
+    ) -> None:
         super().__init__()
         shapes = {"transitions": (num_labels, num_labels), "start": (num_labels,), "end": (num_labels,)}
         for name, shape in shapes.items():  # transitions: [before, after]
             self.register_parameter(name, nn.Parameter(torch.empty(shape)) if learned else None)
         self.allowed = allowed
+        self.sums_probabilities = sums_probabilities
 
     def forward(self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, marginals: bool = False) -> Tensor:
         """Calls `log_likelihood` with `labels`, else `marginals` or `decode`. (Only calls of a module run hooks.)"""
@@ -99,23 +107,37 @@ class ElmoCRF(nn.Module):
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words]`, the best sequence of each row among those that are allowed (Viterbi); -100 at padding."""
         emissions, start, transitions, end = self._in_float32(emissions)
+        impossible = -torch.inf if self.sums_probabilities else IMPOSSIBLE
         if self.allowed is not None:
             forbidden = ~torch.tensor(self.allowed, device=emissions.device)
-            start = start.masked_fill(forbidden[-1, :-1], IMPOSSIBLE)
-            transitions = transitions.masked_fill(forbidden[:-1, :-1], IMPOSSIBLE)
-            end = end.masked_fill(forbidden[:-1, -1], IMPOSSIBLE)
+            start = start.masked_fill(forbidden[-1, :-1], impossible)
+            transitions = transitions.masked_fill(forbidden[:-1, :-1], impossible)
+            end = end.masked_fill(forbidden[:-1, -1], impossible)
+        if self.sums_probabilities:
+            # AllenNLP sums from 100,000 on, in float32, hence in steps of 1/128, and its `topk` also reads two further
+            # labels, begin and end, of which the choice among equal sums depends.
+            emissions = nn.functional.pad(emissions.softmax(2), (0, 2), value=impossible)
+            start, end = (nn.functional.pad(part, (0, 2)) for part in (start + 1e5, end))
+            transitions = nn.functional.pad(transitions, (0, 2, 0, 2))
         score = start + emissions[:, 0]
         pointers = []
         stay = torch.arange(len(start), device=score.device).expand_as(score)
         for step in range(1, mask.shape[1]):
-            best, pointer = (score[:, :, None] + transitions).max(1)
+            best, pointer = self._best(score[:, :, None] + transitions)
             in_row = mask[:, step, None]
             score = torch.where(in_row, best + emissions[:, step], score)
             pointers.append(torch.where(in_row, pointer, stay))
-        labels = [(score + end).argmax(1)]
+        labels = [self._best(score + end)[1]]
         for pointer in reversed(pointers):
             labels.append(pointer.gather(1, labels[-1][:, None])[:, 0])
         return torch.stack(labels[::-1], dim=1).masked_fill(~mask, IGNORE_INDEX)
+
+    def _best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The highest of the scores over their axis 1, and their indices."""
+        if not self.sums_probabilities:
+            return scores.max(1)
+        best, index = scores.topk(1, 1)
+        return best.squeeze(1), index.squeeze(1)
 
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, labels]`, the probability of each label of each word; zero at padding."""
@@ -188,13 +210,15 @@ class ElmoAlternatingLSTM(nn.Module):
     """Stacked LSTM layers that read forward and backward in turn, each over the output of the layer below (He et al.
     2017, section 2.2; Zhou and Xu 2015). The output is zero at positions that the mask leaves out."""
 
+    directions = 1  # of each layer
+
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.output_size = hidden_size
-        sizes = [input_size, *[hidden_size] * (num_layers - 1)]
+        self.output_size = self.directions * hidden_size
+        sizes = [size for size in (input_size, *[self.output_size] * (num_layers - 1)) for _ in range(self.directions)]
         self.layers = nn.ModuleList(ElmoHighwayLSTM(size, hidden_size, recurrent_dropout) for size in sizes)
 
     @torch.compiler.disable  # the packing differs from batch to batch
@@ -202,12 +226,28 @@ class ElmoAlternatingLSTM(nn.Module):
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
         packing = Packing.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
         words = self.dropout(packing.pack(vectors))
+        if any(layer.training and layer.gradient_checkpointing for layer in self.layers):
+            words.requires_grad_()  # else a reentrant checkpoint computes no gradients
+        return packing.pad(self.run(words, packing)).masked_fill(~mask[:, :, None], 0.0)
+
+    def run(self, words: Tensor, packing: Packing) -> Tensor:
+        """The layers, from packed words `[packed, input_size]`."""
         for layer in self.layers:
-            if layer.training and layer.gradient_checkpointing:
-                words.requires_grad_()  # else a reentrant checkpoint computes no gradients
             words = layer(words, packing.batch_sizes).index_select(0, packing.reverse)
-        words = words.index_select(0, packing.reverse) if len(self.layers) % 2 else words
-        return packing.pad(words).masked_fill(~mask[:, :, None], 0.0)
+        return words.index_select(0, packing.reverse) if len(self.layers) % 2 else words
+
+
+class ElmoBiHighwayLSTM(ElmoAlternatingLSTM):
+    """Stacked bidirectional LSTM layers with highway connections: each layer reads what both directions of the layer
+    below give. The output is zero at positions that the mask leaves out."""
+
+    directions = 2
+
+    def run(self, words: Tensor, packing: Packing) -> Tensor:
+        for forward, backward in zip(self.layers[::2], self.layers[1::2], strict=True):
+            both = forward(words, packing.batch_sizes), backward(words[packing.reverse], packing.batch_sizes)
+            words = packing.join(both)
+        return words
 
 
 class ElmoTaggingHead(ElmoHead):
@@ -215,17 +255,21 @@ class ElmoTaggingHead(ElmoHead):
     tagging scheme."""
 
     def __init__(self, config: ElmoConfig) -> None:
-        lstm = partial(ElmoAlternatingLSTM, recurrent_dropout=config.encoder_recurrent_dropout)
+        lstm = {"alternating": ElmoAlternatingLSTM, "highway": ElmoBiHighwayLSTM}.get(config.encoder_type)
+        lstm = lstm and partial(lstm, recurrent_dropout=config.encoder_recurrent_dropout)
         indicator_size = config.tagging_indicator_size or 0
         scheme = config.tagging_scheme
-        super().__init__(config, indicator_size, lstm if config.encoder_type == "alternating" else None)
+        super().__init__(config, indicator_size, lstm)
         self.indicator = nn.Embedding(2, indicator_size) if indicator_size else None
-        self.out_proj = nn.Linear(sum(self.sizes), config.num_labels)
+        hidden = config.classifier_hidden_size
+        self.dense = nn.Linear(sum(self.sizes), hidden) if hidden else None
+        self.activation = torch.relu if config.classifier_activation == "relu" else torch.tanh
+        self.out_proj = nn.Linear(hidden or sum(self.sizes), config.num_labels)
         self.crf = None
         if config.tagging_crf or scheme is not None:
             names = [config.id2label[label] for label in range(config.num_labels)]
             allowed = None if scheme is None else allowed_transitions(names, scheme)
-            self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
+            self.crf = ElmoCRF(config.num_labels, allowed, config.tagging_crf, config.tagging_sums_probabilities)
 
     def forward(self, words: ElmoWords, token_type_ids: Tensor | None = None) -> Tensor:
         """The words of each row to scores of their labels, `[batch, words, num_labels]`, before a CRF."""
@@ -233,7 +277,10 @@ class ElmoTaggingHead(ElmoHead):
         if self.indicator is not None:
             types, _ = align_left(require("token_type_ids", token_type_ids), words.is_word)
             vectors = torch.cat((vectors, self.indicator(types)), dim=2)
-        return self.out_proj(self.dropout(self.encode(vectors, mask, output_mix)))
+        encoded = self.encode(vectors, mask, output_mix)
+        if self.dense is not None:
+            encoded = self.activation(self.dense(self.dropout(encoded)))
+        return self.out_proj(self.dropout(encoded))
 
 
 class ElmoForTokenClassification(ElmoTaskModel):
@@ -252,7 +299,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     """
 
     _auto_class = "AutoModelForTokenClassification"
-    encoder_types = (None, "bilstm", "alternating")
+    encoder_types = (None, "bilstm", "alternating", "highway")
     _pipeline: ClassVar = {"impl": f"pipeline_elmo.{ElmoTokenClassificationPipeline.__name__}", "pt": [_auto_class]}
     custom_pipelines: ClassVar = {"token-classification": _pipeline, "ner": _pipeline}
 
@@ -271,6 +318,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         state: State | None = None,
         special_tokens_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
+        word_characters: Tensor | None = None,
         bilm_layers: Tensor | None = None,
         output_hidden_states: bool | None = None,
         length: Tensor | None = None,
@@ -300,6 +348,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             state=state,
             special_tokens_mask=special_tokens_mask,
             word_vector_ids=word_vector_ids,
+            word_characters=word_characters,
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )

@@ -10,15 +10,18 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from .configuration_elmo import IGNORE_INDEX
 from .modeling_elmo import align_left, scatter
 
+# How a tag begins that has a prefix; without a type, L and U are types.
+PREFIXES = ("B", "I", "E", "S", "B-", "I-", "E-", "S-", "L-", "U-")
+
 
 def continues_span(before: str, tag: str) -> bool:
     """Whether a word is a part of the same span as the word before it, by their tags (prefix and type, or one of both),
-    as the program conlleval counts in each scheme: a span has one type, and begins at B and S, and after E and S. Equal
-    tags without a prefix are one span."""
+    as the program conlleval counts in each scheme: a span has one type, and begins at B, S and U, and after E, L, S and
+    U. Equal tags without a prefix are one span."""
     (last, type_before), (prefix, span_type) = (
-        (each[0], each[2:]) if each.split("-")[0] in ("B", "I", "E", "S") else ("I", each) for each in (before, tag)
+        (each[0], each[2:]) if each[:2] in PREFIXES else ("I", each) for each in (before, tag)
     )
-    return span_type == type_before and prefix not in "BS" and last not in "ES"
+    return span_type == type_before and prefix not in "BSU" and last not in "ELSU"
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):

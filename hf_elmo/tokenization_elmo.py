@@ -175,7 +175,7 @@ def _plain(texts: Any, empty: str = "") -> Any:
 
 
 # The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
-TOKEN_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
+TOKEN_COLUMNS = {"input_ids": 2, "word_vector_ids": 1, "word_characters": 2}
 OF_NO_ROW = "state", "length"  # arguments of models, of which the first is of a whole batch, and the second is not read
 
 
@@ -199,7 +199,11 @@ class ElmoTokenizer(TokenizersBackend):
         words_file (`str`, *optional*):
             File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is given,
             calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for unlisted
-            words.
+            words. `word_case` says how a word is looked up: `"any"`, as it is, then in lower case; or only `"cased"` or
+            only in `"lower"` case.
+        word_characters (`bool`, defaults to `False`):
+            Whether calls also return the Unicode numbers of the words' characters, which are not cut, as
+            `word_characters [batch, positions, longest]`, zeros for boundaries and padding.
         character_vocab_file (`str`, *optional*):
             JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
             embedded words, each row of `input_ids` ends with the id of the word.
@@ -251,6 +255,8 @@ class ElmoTokenizer(TokenizersBackend):
         words_file: str | None = None,
         character_vocab_file: str | None = None,
         embeds_words: bool = False,
+        word_case: str = "any",
+        word_characters: bool = False,
         **kwargs: Any,
     ) -> None:
         self.max_word_length = max_word_length
@@ -267,10 +273,14 @@ class ElmoTokenizer(TokenizersBackend):
             words_file=words_file,
             character_vocab_file=character_vocab_file,
             embeds_words=embeds_words,
+            word_case=word_case,
+            word_characters=word_characters,
             tokenizer_object=_make_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
             **kwargs,
         )
         self.update_post_processor()
+        self.word_characters = word_characters
+        self.word_case = word_case
         self.words = None
         if words_file is not None:
             with open(words_file, encoding="utf-8-sig", newline="\n") as lines:  # a word may hold other line breaks
@@ -304,8 +314,8 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def words(self) -> list[str] | None:
-        """The words that have a vector beside ELMo, in the order of the vectors, from id 3; `None` if there are none. A
-        word of a text is looked up as it is, then in lower case. Setting them raises ValueError for a word with a line
+        """The words that have a vector beside ELMo, in the order of the vectors, from id 3; `None` if there are none.
+        Setting them raises ValueError for a word with a line
         break, which the saved file cannot hold."""
         return self._words
 
@@ -315,9 +325,8 @@ class ElmoTokenizer(TokenizersBackend):
         if broken := next((word for word in self._words or () if "\n" in word), None):
             raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
         self._vector_ids = {word: vector_id for vector_id, word in enumerate(self._words or (), FIRST_VECTOR_ID)}
-        self.model_input_names = ["input_ids", "attention_mask"]
-        if words is not None:
-            self.model_input_names.append("word_vector_ids")
+        columns = {"word_vector_ids": words is not None, "word_characters": self.word_characters}
+        self.model_input_names = ["input_ids", "attention_mask", *(name for name in columns if columns[name])]
 
     @property
     def vocabulary(self) -> list[str] | None:
@@ -462,19 +471,21 @@ class ElmoTokenizer(TokenizersBackend):
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
 
     def _columns(self, encoded: BatchEncoding) -> dict[str, list[np.ndarray]]:
-        """`input_ids` `[tokens, row_length]` of each text, boundaries included, and `word_vector_ids` `[tokens]` if the
-        tokenizer has `words`. The backend's ids distinguish a boundary from a word with the same spelling."""
+        """The [`TOKEN_COLUMNS`] of each text, boundaries included; the backend's ids distinguish them from words."""
         tokens = ["" if token == _EMPTY_WORD else token for one in encoded.encodings for token in one.tokens]
         columns = {"input_ids": self.spell(tokens)}
         if self._words is not None:
             find = self._vector_ids.get
-            ids = [find(token) or find(token.lower(), UNKNOWN_ID) for token in tokens]
+            cased, lower = (self.word_case != other for other in ("lower", "cased"))
+            ids = [(cased and find(token)) or (lower and find(token.lower())) or UNKNOWN_ID for token in tokens]
             columns["word_vector_ids"] = np.array(ids, dtype=np.int64)
+        if self.word_characters:  # NumPy pads strings with zeros; the last one is there for a text without tokens
+            columns["word_characters"] = np.array([[token] for token in [*tokens, ""]]).view(np.uint32)[:-1].astype(int)
         backend_ids = np.concatenate(encoded["input_ids"])
         for boundary, row in self._boundary_rows().items():
             places = backend_ids == self._tokenizer.token_to_id(boundary)
             for name, rows in columns.items():
-                rows[places] = row if name == "input_ids" else BOUNDARY_ID
+                rows[places] = {"input_ids": row, "word_vector_ids": BOUNDARY_ID}.get(name, 0)
         is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
         for rows in columns.values():
             rows[is_padding] = 0
@@ -491,8 +502,8 @@ class ElmoTokenizer(TokenizersBackend):
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
-        """Pads as in transformers; `input_ids` and `word_vector_ids`, of which at least one is required, are padded
-        with zeros. Leaves out `state` and `length`: Trainer keeps columns of a data set that have these names."""
+        """Pads as in transformers; the [`TOKEN_COLUMNS`], of which at least one is required, are padded with zeros.
+        Leaves out `state` and `length`: Trainer keeps columns of a data set that have these names."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         columns = {name: encoded_inputs[name] for name in TOKEN_COLUMNS if name in encoded_inputs}
@@ -510,8 +521,11 @@ class ElmoTokenizer(TokenizersBackend):
         padded = super().pad(others, *args, **kwargs)
         places = padded.pop("input_ids")
         for name, texts in columns.items():
-            shape = (-1, self.row_length) if name == "input_ids" else (-1,)
-            arrays = [np.asarray(to_py_obj(text), dtype=np.int64).reshape(shape) for text in texts]
+            arrays = [np.asarray(to_py_obj(text), dtype=np.int64) for text in texts]
+            if TOKEN_COLUMNS[name] == 2:
+                width = self.row_length if name == "input_ids" else max(array.shape[-1] for array in arrays)
+                arrays = [array.reshape(len(array), array.shape[-1]) for array in arrays]
+                arrays = [np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays]
             column = [np.insert(array, 0, 0, axis=0)[of_text] for array, of_text in zip(arrays, places, strict=True)]
             columns[name] = column if return_tensors else [text.tolist() for text in column]
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)

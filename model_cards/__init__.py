@@ -44,7 +44,7 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
         fields: values in the template: `config`, the ElmoConfig, and `word_splitting` of the tokenizer; for a converted
             checkpoint also `parameters` (their number), `dtype`, `source_format`, `sources` (a list of file name and
             SHA-256), `learned_mix` (whether the source has a learned mix), `scalar_mixes` (the names of the mixes in
-            the source) and `left_behind` (names and shapes of the source's tensors that project the vectors).
+            the source) and `left_behind` (names and shapes of the source's tensors that were not converted).
     """
     architecture = (fields["config"].architectures or [""])[0]
     task, fields["auto"] = "feature-extraction", "AutoModel"

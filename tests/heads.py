@@ -29,6 +29,9 @@ TAGS = {"id2label": dict(enumerate(["O", "B-x", "I-x", "B-y", "I-y"]))}
 BILSTM = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
 CRF = {**BILSTM, "encoder_num_layers": 2, "tagging_crf": True, "tagging_scheme": "IOB2", "elmo_at_output": True}
 ROLES = {"encoder_type": "alternating", "encoder_num_layers": 3, "encoder_hidden_size": 7, "tagging_indicator_size": 5}
+CHARACTERS = {"word_characters": "theca日r", "word_characters_size": 4, "word_characters_filters": [[2, 3], [5, 6]]}
+HIGHWAY = {"encoder_type": "highway", "encoder_num_layers": 2, "encoder_hidden_size": 7, "tagging_scheme": "IOB2"}
+HIGHWAY |= {"classifier_hidden_size": 9, "classifier_activation": "tanh", "tagging_sums_probabilities": True}
 FLOW = {"encoder_type": "attention_flow", "encoder_hidden_size": 5}
 MENTIONS = {
     "coreference_max_width": 4,
@@ -46,6 +49,7 @@ CLASSIFIERS = {
     "pairs": PAIRS,
     "last": {**BILSTM, **TWICE, "classifier_pooling": "last"},
     "biattentive": {**BILSTM, "encoder_type": "biattentive", "classifier_hidden_size": 13},
+    "spelled": {**CHARACTERS, "word_characters_filters": [], "word_characters_hidden_size": 5},
     "esim": {**BILSTM, **TWICE, **PAIRS, "encoder_type": "esim"},
 }
 HEADS = {
@@ -53,6 +57,7 @@ HEADS = {
     "tagger": (TAGGER, TAGS),
     "crf": (TAGGER, {**TAGS, **CRF}),
     "roles": (TAGGER, {**TAGS, **ROLES, "tagging_scheme": "IOB2"}),
+    "highway": (TAGGER, {**TAGS, **HIGHWAY, **CHARACTERS}),
     "answers": (READER, {"encoder_hidden_size": 5}),
     "no answer": (READER, {**FLOW, **TWICE, "allow_no_answer": True, "encoder_num_layers": 2}),
     "resolver": (RESOLVER, {**MENTIONS, "coreference_refinements": 0}),
@@ -61,7 +66,16 @@ HEADS = {
 WORD_LEVEL = {"char_filters": [], "word_vocab_size": len(WORDS) + 4}
 MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, WORD_LEVEL)}
 MODELS |= {"language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
-NETWORKS = ["pooled", "biattentive", "esim", "crf", "roles", "no answer", "resolver 2018"]  # a head of each network
+NETWORKS = [
+    "spelled",
+    "biattentive",
+    "esim",
+    "crf",
+    "roles",
+    "highway",
+    "no answer",
+    "resolver 2018",
+]  # a head of each network
 NO_DROPOUT = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 
 
@@ -85,8 +99,9 @@ def batch_of(
     tokenizer: ElmoTokenizer, head: str, side: str = "right", rows: slice = slice(None), words: bool = False
 ) -> dict[str, Tensor]:
     """What a head reads, with labels: four texts or pairs, or three documents; with `words`, ids of word vectors."""
-    tokenizer.padding_side, tokenizer.words = side, WORDS if words else None
     model_class, fields = MODELS[head]
+    tokenizer.word_characters = "word_characters" in fields
+    tokenizer.padding_side, tokenizer.words = side, WORDS if words else None
     tokenizer.embeds_words, tokenizer.vocabulary = head == "words", ["<S>", "</S>", "<UNK>", *WORDS]
     if model_class is RESOLVER:
         documents = [encode_document(tokenizer, *each) for each in zip(DOCUMENTS, CLUSTERS, SPEAKERS, strict=True)]

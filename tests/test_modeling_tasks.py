@@ -29,7 +29,7 @@ DROPOUTS = {
     "hidden_dropout": ["no head", "language models", "pooled"],
     "classifier_dropout": ["pooled", "answers", "resolver 2018"],
     "encoder_dropout": ["last", "biattentive", "answers"],
-    "encoder_recurrent_dropout": ["roles"],
+    "encoder_recurrent_dropout": ["roles", "highway"],
 }
 
 
@@ -74,7 +74,7 @@ def test_a_row_alone_or_in_a_batch(tokenizer, head: str, side: str) -> None:
         single = batch_of(tokenizer, head, side, slice(row, row + 1))
         for name, alone in tensors_of(model(**without_labels(single))).items():
             found = together[name][row]
-            if head in ("crf", "roles", "language models"):  # it is for each position
+            if head in ("crf", "roles", "highway", "language models"):  # it is for each position
                 found = found[mask]
             found = found[tuple(slice(size) for size in alone.shape[1:])]
             torch.testing.assert_close(found, alone[0], msg=name)
@@ -192,7 +192,7 @@ def test_labels_that_are_not_of_words(tokenizer, head: str, place: tuple, labels
 @pytest.mark.parametrize("head", NETWORKS)
 def test_elmo_can_be_switched_off(tokenizer, head: str) -> None:
     model, batch = make(head, **VECTORS, use_elmo=False, **NO_DROPOUT), batch_of(tokenizer, head, "left", words=True)
-    assert not [name for name, _ in model.named_parameters() if "bilm" in name or "char" in name or "mix" in name]
+    assert not [name for name, _ in model.named_parameters() if "bilm" in name or "char_" in name or "mix" in name]
     others = {name: value for name, value in batch.items() if name != "input_ids"}
     torch.testing.assert_close(tensors_of(model(**others)), tensors_of(model(**batch)))
     model.train()(**others).loss.backward()

@@ -42,6 +42,9 @@ def convert(
     ] = False,
     elmo_options: Annotated[str | None, option("FILE", "the ELMo's options.json, if a model.tar.gz lacks it")] = None,
     use: Annotated[str | None, option("NAME", "the ELMo to convert, if a model.tar.gz has several that differ")] = None,
+    bilm_only: Annotated[
+        bool, flag("--bilm-only", "convert only the biLM of a model.tar.gz, without its head")
+    ] = False,
     words: Annotated[
         str | None, option("FILE", "hdf5 file of the vectors of a vocabulary, kept in place of the characters")
     ] = None,
@@ -64,8 +67,16 @@ def convert(
     from hf_elmo.conversion import convert as convert_paths
 
     written = convert_paths(*source, out, **options)
-    splitting = json.loads((written / "tokenizer_config.json").read_text(encoding="utf-8"))["word_splitting"]
-    print(f"{written}: every tensor equals its source; word_splitting={splitting}; README.md shows how to use it")
+    splitting, left = (
+        json.loads((written / file).read_text(encoding="utf-8")).get(name)
+        for file, name in (("tokenizer_config.json", "word_splitting"), ("conversion.json", "left_behind"))
+    )
+    what = (
+        f"every tensor equals its source, and {len(left)} are left behind" if left else "every tensor equals its source"
+    )
+    print(f"{written}: {what}; word_splitting={splitting}; README.md shows how to use it")
+    for name, shape in (left or {}).items():
+        print(f"  left behind: {name} {shape}")
 
 
 @command(

@@ -19,7 +19,7 @@ from .task import Metrics, Piece, Record, Task, precision_recall_f1, ratio
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
+SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES", "BIOUL": "BILOU"}  # names in ElmoConfig, and in seqeval
 VERB = "V"  # the role of the predicate, which is given and not scored
 
 Span = tuple[int, int]  # the first word, and the word after the last one
@@ -68,7 +68,7 @@ def span_metrics(id2label: Mapping[int, str], scheme: str | None = None) -> Metr
 
     Args:
         id2label: `model.config.id2label`.
-        scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` counts like conlleval.
+        scheme: of `config.tagging_scheme`, counts spans strictly by the scheme; `None` counts like conlleval.
     """
     with extra_needed("train"):
         from seqeval import metrics

@@ -90,7 +90,7 @@ def test_the_bilm_and_each_mix(source, model, tmp_path) -> None:
     mixes = [([0.5, -1.25, 2.0], 1.5), ([1.0, 0.0, -3.0], 0.25)]
     others = {"encoder.weight": torch.ones(3, 4), "text_field_embedder.token_embedder_tokens.weight": torch.ones(2)}
     folder = write_task(tmp_path / "task", task(), state_of(model, mixes) | others)
-    out = convert(shutil.make_archive(str(tmp_path / "model"), "gztar", folder), tmp_path / "out")
+    out = convert(shutil.make_archive(str(tmp_path / "model"), "gztar", folder), tmp_path / "out", bilm_only=True)
     found = ElmoModel.from_pretrained(out)
     assert found.config.num_scalar_mixes == 2
     for key, tensor in model.state_dict().items():
@@ -122,7 +122,7 @@ def test_the_bilm_and_each_mix(source, model, tmp_path) -> None:
     ],
 )
 def test_the_configuration(settings: dict, options: dict | None, expected: dict, model, tmp_path) -> None:
-    config = read_archive(write_task(tmp_path / "task", settings, state_of(model), options)).config
+    config = read_archive(write_task(tmp_path / "task", settings, state_of(model), options), bilm_only=True).config
     assert {name: getattr(config, name) for name in expected} == expected
 
 
@@ -130,20 +130,20 @@ def test_options_that_nobody_knows_are_asked_for(source, model, tmp_path) -> Non
     folder = write_task(tmp_path / "task", task(), state_of(model), None)
     with pytest.raises(FileNotFoundError, match="elmo_options"):
         convert(folder, tmp_path / "out")
-    out = convert(folder, tmp_path / "out", elmo_options=source[0])
+    out = convert(folder, tmp_path / "out", elmo_options=source[0], bilm_only=True)
     assert ElmoModel.from_pretrained(out).config.proj_clip == OPTIONS["lstm"]["proj_clip"]
 
 
 def test_two_elmos(model, tmp_path) -> None:
     first, second = state_of(model, [([1.0] * 3, 1.0)], "a."), state_of(model, [([2.0, 0.0, 0.0], 3.0)], "b.")
-    same = read_archive(write_task(tmp_path / "same", task(), first | second))
+    same = read_archive(write_task(tmp_path / "same", task(), first | second), bilm_only=True)
     assert [same.arrays[f"{mix}.gamma"].tolist() for mix in ("scalar_mix", "further_mixes.0")] == [[1.0], [3.0]]
     assert same.scalar_mixes == ["a.scalar_mix_0", "b.scalar_mix_0"]
     second["b._elmo_lstm._token_embedder._projection.bias"] += 1
     folder = write_task(tmp_path / "task", task(), first | second)
     for use in (None, "c"):
         with pytest.raises(ValueError, match="b"):
-            read_archive(folder, use=use)
+            read_archive(folder, use=use, bilm_only=True)
     assert main(["convert", str(folder), str(tmp_path / "out"), "--use", "b"]) == 0
     chosen = ElmoModel.from_pretrained(tmp_path / "out")
     assert torch.equal(chosen.char_encoder.projection.bias, model.char_encoder.projection.bias + 1)
@@ -170,12 +170,15 @@ def test_one_of_several_languages_with_its_matrix(model, tmp_path) -> None:
         torch.testing.assert_close(found, aligned(**inputs).last_hidden_state.roll(1, 2))
 
 
-def test_a_projection_of_the_embedder_is_said_to_be_left_behind(model, tmp_path) -> None:
+def test_the_bilm_alone_names_what_stays_behind(model, tmp_path, capsys) -> None:
     name = PREFIX.removesuffix("_elmo.") + "_projection"
     state = state_of(model) | {f"{name}.weight": torch.ones(5, 14), f"{name}.bias": torch.ones(5)}
-    out = convert(write_task(tmp_path / "task", task(projection_dim=5), state), tmp_path / "out")
-    record = json.loads((out / "conversion.json").read_text())
+    folder = write_task(tmp_path / "task", task(projection_dim=5), state)
+    assert main(["convert", str(folder), str(tmp_path / "out"), "--bilm-only"]) == 0
+    record = json.loads((tmp_path / "out" / "conversion.json").read_text())
     assert record["left_behind"] == {f"{name}.weight": [5, 14], f"{name}.bias": [5]}
+    for text in (capsys.readouterr().out, (tmp_path / "out" / "README.md").read_text()):
+        assert f"{name}.weight" in text
 
 
 def test_what_does_not_fit(model, tmp_path) -> None:
@@ -196,7 +199,7 @@ def test_an_archive_with_the_tensors_of_allennlp_itself(source, allennlp_python,
     sentence = SENTENCES[0].split()
     (expected,) = parity.run_peer(allennlp_python, "allennlp_embedder", source[0].parent, [sentence])
     state = torch.load(source[0].with_name("weights.th"))
-    out = convert(write_task(tmp_path / "task", task(), state), tmp_path / "out")
+    out = convert(write_task(tmp_path / "task", task(), state), tmp_path / "out", bilm_only=True)
     model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     with torch.no_grad():
         found = model(**tokenizer([sentence], is_split_into_words=True, return_tensors="pt")).last_hidden_state[0, 1:-1]

@@ -1,0 +1,285 @@
+"""Reads the head of a task's model of AllenNLP: the encoder, the labels, and what stands beside ELMo.
+
+There is one function for each `type` of AllenNLP's models. It takes the tensors and the settings that it knows; one
+that is left, or whose value it does not know, is an error, because the predictions might be others.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_elmo.configuration_elmo import FIRST_VECTOR_ID, UNKNOWN_ID
+from hf_elmo.modeling_tagging_elmo import allowed_transitions
+
+from .checkpoint import NamedArrays
+
+# Settings of any part that change only its training, or only how a model is made or evaluated.
+TRAINING = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
+TRAINING += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
+TRAINING += ["recurrent_dropout_probability", "regularizer", "sparse", "trainable", "verbose_metrics"]
+OF_ELMO = ["do_layer_norm", "options_file", "scalar_mix_parameters", "weight_file"]  # what `read_elmo` reads
+OF_ELMO += ["namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
+SCHEMES = {None: None, "BIO": "IOB2", "BIOUL": "BIOUL", "IOB1": "IOB1"}
+PARTS = ("words", "characters", "elmo", "indicator")  # in the order in which heads here concatenate them
+Columns = dict[str, int]  # the sizes of these parts in AllenNLP's order
+ONLY_BILM = "convert its biLM alone with bilm_only=True (--bilm-only)"
+
+
+class Settings:
+    """A part of `config.json`, from which settings are taken by name. Each that is left at the end of a `with` block is
+    an error."""
+
+    def __init__(self, values: Any, where: str) -> None:
+        self.values = dict(values) if isinstance(values, dict) else {"type": values}
+        self.where = where
+
+    def take(self, name: str, default: Any = None) -> Any:
+        return self.values.pop(name, default)
+
+    def part(self, name: str) -> "Settings":
+        return Settings(self.take(name, {}), f"{self.where}.{name}")
+
+    def expect(self, **allowed: Any) -> Any:
+        """Takes settings, each of which must have, or if missing has, the value given, or one of a tuple of values."""
+        for name, values in allowed.items():
+            values = values if isinstance(values, tuple) else (values,)
+            if (found := self.take(name, values[0])) not in values:
+                raise self.unknown(name, found)
+        return found
+
+    def unknown(self, name: str, value: Any) -> ValueError:
+        return ValueError(f"config.json: {self.where}.{name} is {value!r}, which no head here has: {ONLY_BILM}.")
+
+    def __enter__(self) -> "Settings":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        left = {name: value for name, value in self.values.items() if name not in TRAINING}
+        for name, value in left.items() if kind is None else ():
+            raise self.unknown(name, value)
+
+
+class Archive:
+    """The tensors that no function has taken yet, and what the others have become: `fields` of the configuration,
+    `arrays` by state-dict key, and arguments of the `tokenizer`."""
+
+    def __init__(self, folder: Path, tensors: NamedArrays, reader: Settings) -> None:
+        self.folder = folder
+        self.tensors = {name.replace(".cell.", "."): array for name, array in tensors.items()}  # as before AllenNLP 1.0
+        self.indexers = reader.part("token_indexers")
+        self.fields: dict[str, Any] = {}
+        self.arrays: NamedArrays = {}
+        self.tokenizer: dict[str, Any] = {}
+        self.words: list[str] | None = None
+
+    def take(self, name: str) -> np.ndarray:
+        if name not in self.tensors:
+            raise ValueError(f"weights.th lacks the tensor {name!r}.")
+        return self.tensors.pop(name)
+
+    def move(self, names: dict[str, str], parts: Sequence[str] = ("weight", "bias")) -> None:
+        for theirs, ours in names.items():
+            self.arrays |= {f"{ours}.{part}": self.take(f"{theirs}.{part}") for part in parts}
+
+    def vocabulary(self, namespace: str) -> list[str]:
+        """The entries of a vocabulary, which may hold other line breaks; of a padded one, those from id 2 on."""
+        file = self.folder / "vocabulary" / f"{namespace}.txt"
+        entries = file.read_bytes().decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        if namespace != "labels" and entries.pop(0) != "@@UNKNOWN@@":
+            raise ValueError(f"{file} does not begin with @@UNKNOWN@@.")
+        return entries
+
+    def labels(self) -> list[str]:
+        names = self.vocabulary("labels")
+        self.fields["id2label"] = dict(enumerate(names))
+        return names
+
+    def embed(self, part: Settings, name: str, elmo_apart: bool = False) -> Columns:
+        """Takes a text field embedder, the module `name`: word vectors and features of characters, each at most once,
+        and ELMo, which has been read before."""
+        with part:
+            part.expect(type=(None, "basic"))
+            embedders = part.take("token_embedders") or dict(part.values)
+            part.values = {}
+        columns: Columns = {}
+        for key in sorted(embedders):
+            with Settings(embedders[key], f"{part.where}.{key}") as embedder, self.indexers.part(key) as indexer:
+                indexer.expect(token_min_padding_length=0)
+                kind, read = {
+                    "embedding": ("words", self._words),
+                    "character_encoding": ("characters", self._characters),
+                    "elmo_token_embedder": ("elmo", self.elmo),
+                }[embedder.expect(type=("embedding", "character_encoding", "elmo_token_embedder"))]
+                if kind in columns or (elmo_apart and kind == "elmo"):
+                    raise embedder.unknown("type", f"that of another part ({kind})")
+                columns[kind] = read(embedder, indexer, f"{name}.token_embedder_{key}")
+        return columns
+
+    def elmo(self, embedder: Settings, indexer: Settings, name: str) -> int:
+        for setting in OF_ELMO:
+            embedder.take(setting)
+        indexer.expect(type="elmo_characters", namespace="elmo_characters")
+        self.fields["freeze_bilm"] = embedder.take("requires_grad") in (None, False, "false")
+        return self.fields["hidden_size"]
+
+    def _words(self, embedder: Settings, indexer: Settings, name: str) -> int:
+        embedder.take("num_embeddings")
+        embedder.expect(vocab_namespace="tokens")
+        indexer.expect(type="single_id", namespace="tokens")
+        self.tokenizer["word_case"] = "lower" if indexer.take("lowercase_tokens") else "cased"
+        self.words = self.vocabulary("tokens")
+        table = self.take(f"{name}.weight")[1 : len(self.words) + 2]
+        size = embedder.take("embedding_dim")
+        # Before the unknown word, padding and boundaries, which have no vector.
+        self.arrays["classifier.word_vectors.weight"] = np.pad(table, ((UNKNOWN_ID, 0), (0, 0)))
+        self.fields |= {"word_vectors_vocab_size": len(self.words) + FIRST_VECTOR_ID, "word_vectors_size": size}
+        self.fields["freeze_word_vectors"] = embedder.take("trainable") in (False, "false")
+        return size
+
+    def _characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
+        indexer.expect(type="characters", namespace="token_characters")
+        indexer.take("min_padding_length")  # convolutions read no padding
+        characters = self.vocabulary("token_characters")
+        with embedder.part("embedding") as embedding:
+            size = embedding.take("embedding_dim")
+            embedding.take("num_embeddings")
+            embedding.expect(type="embedding", vocab_namespace=("tokens", "token_characters"))
+        # Most often the table has the rows of a vocabulary of words, of which the characters' are read.
+        kept = [row for row, character in enumerate(characters, 2) if len(character) == 1]
+        table = self.take(f"{name}._embedding._module.weight")
+        self.arrays["classifier.word_characters.embedding.weight"] = np.pad(table[[1, *kept]], ((1, 0), (0, 0)))
+        self.fields |= {"word_characters": "".join(characters[row - 2] for row in kept), "word_characters_size": size}
+        self.tokenizer["word_characters"] = True
+        with embedder.part("encoder") as encoder:
+            if encoder.expect(type=("cnn", "lstm")) == "lstm":
+                hidden = encoder.take("hidden_size")
+                encoder.expect(input_size=size, num_layers=1, bidirectional=False)
+                parts = [f"{kind}_{half}_l0" for kind in ("weight", "bias") for half in ("ih", "hh")]
+                self.move({f"{name}._encoder._module._module": "classifier.word_characters.lstm"}, parts)
+                self.fields |= {"word_characters_hidden_size": hidden, "word_characters_filters": []}
+                return hidden
+            encoder.expect(embedding_dim=size, conv_layer_activation="relu", output_dim=None)
+            filters, widths = encoder.take("num_filters"), encoder.take("ngram_filter_sizes", (2, 3, 4, 5))
+            ours = "classifier.word_characters.convolutions"
+            self.move({f"{name}._encoder._module.conv_layer_{i}": f"{ours}.{i}" for i, _ in enumerate(widths)})
+            self.fields["word_characters_filters"] = [[width, filters] for width in widths]
+            return filters * len(widths)
+
+    def encode(self, part: Settings, name: str, columns: Columns) -> None:
+        """Takes an encoder of words, the module `name`, which reads these columns."""
+        ours = "classifier.encoder.bilstm"
+        with part:
+            kind = part.expect(type=("lstm", "alternating_lstm", "stacked_bidirectional_lstm"))
+            hidden, layers = part.take("hidden_size"), part.take("num_layers", 1)
+            part.expect(input_size=sum(columns.values()))
+            names = {"lstm": "bilstm", "alternating_lstm": "alternating", "stacked_bidirectional_lstm": "highway"}
+            self.fields |= {"encoder_type": names[kind], "encoder_hidden_size": hidden, "encoder_num_layers": layers}
+            if kind == "lstm":
+                if not part.take("bidirectional", False):
+                    raise part.unknown("bidirectional", False)
+                self.lstm(name, f"{ours}.lstm", layers)
+                firsts = [f"{ours}.lstm.weight_ih_l0", f"{ours}.lstm.weight_ih_l0_reverse"]
+            else:
+                part.expect(use_highway=True, use_input_projection_bias=(True, False))
+                self.fields["encoder_recurrent_dropout"] = part.take("recurrent_dropout_probability", 0.0)
+                directions = ("",) if kind == "alternating_lstm" else ("forward_", "backward_")
+                cells = [f"{name}._module.{direction}layer_{i}" for i in range(layers) for direction in directions]
+                for i, cell in enumerate(cells):
+                    self.highway_cell(cell, f"{ours}.layers.{i}")
+                firsts = [f"{ours}.layers.{i}.weight_ih" for i, _ in enumerate(directions)]
+        for first in firsts:
+            self.arrays[first] = self.arrays[first][:, reorder(columns)]
+
+    def lstm(self, name: str, ours: str, layers: int = 1) -> None:
+        parts = [f"{kind}_{half}_l{i}" for i in range(layers) for kind in ("weight", "bias") for half in ("ih", "hh")]
+        self.move({f"{name}._module": ours}, [part + suffix for part in parts for suffix in ("", "_reverse")])
+
+    def highway_cell(self, cell: str, ours: str) -> None:
+        """Only the linear map of the state has a bias, which lacks the highway's input, or both maps have one."""
+        bias = self.take(f"{cell}.state_linearity.bias")
+        bias = np.pad(bias, (0, len(bias) // 5))
+        if f"{cell}.input_linearity.bias" in self.tensors:
+            bias = bias + self.take(f"{cell}.input_linearity.bias")
+        self.arrays[f"{ours}.bias"] = bias
+        self.arrays[f"{ours}.weight_ih"] = self.take(f"{cell}.input_linearity.weight")
+        self.arrays[f"{ours}.weight_hh"] = self.take(f"{cell}.state_linearity.weight")
+
+
+def reorder(columns: Columns, order: Sequence[str] = PARTS) -> np.ndarray:
+    """The index in AllenNLP's concatenation of each column of ours."""
+    ends = dict(zip(columns, accumulate(columns.values()), strict=True))
+    return np.concatenate([np.arange(ends[part] - columns[part], ends[part]) for part in order if part in columns])
+
+
+def dense_layers(part: Settings) -> list[tuple[int, str]]:
+    """The size and the activation of each layer of a feed-forward network."""
+    with part:
+        count = part.take("num_layers")
+        part.take("input_dim")
+        both = [part.take("hidden_dims"), part.take("activations")]
+        sizes, activations = (each if isinstance(each, list) else [each] * count for each in both)
+    return list(zip(sizes, activations, strict=True))
+
+
+def crf_tagger(archive: Archive, model: Settings) -> None:
+    columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
+    archive.encode(model.part("encoder"), "encoder", columns)
+    if "feedforward" in model.values:
+        part = model.part("feedforward")
+        layers = dense_layers(part)
+        if len(layers) != 1 or layers[0][1] not in ("relu", "tanh"):
+            raise part.unknown("activations", [activation for _, activation in layers])
+        archive.move({"_feedforward._linear_layers.0": "classifier.dense"})
+        archive.fields |= {"classifier_hidden_size": layers[0][0], "classifier_activation": layers[0][1]}
+    archive.move({"tag_projection_layer._module": "classifier.out_proj"})
+    labels = archive.labels()
+    encoding = model.expect(label_encoding=tuple(SCHEMES))
+    constrained = model.take("constrain_crf_decoding", encoding is not None)
+    scheme = SCHEMES[encoding] if constrained else None
+    allowed = np.ones((len(labels) + 1,) * 2, bool) if scheme is None else np.array(allowed_transitions(labels, scheme))
+    theirs = archive.take("crf._constraint_mask").astype(bool)
+    theirs = np.delete(np.delete(theirs, -1, axis=0), -2, axis=1)  # nothing follows the end, nor precedes the start
+    if (theirs != allowed)[:-1].any() or (theirs != allowed)[-1, :-1].any():
+        raise model.unknown("label_encoding", encoding)
+    archive.arrays["classifier.crf.transitions"] = archive.take("crf.transitions")
+    with_ends = model.expect(include_start_end_transitions=(True, False))
+    for name in ("start", "end"):  # without these scores, zeros
+        scores = archive.take(f"crf.{name}_transitions") if with_ends else np.zeros(len(labels), np.float32)
+        archive.arrays[f"classifier.crf.{name}"] = scores
+    dropout = model.take("dropout") or 0.0
+    model.expect(label_namespace="labels", top_k=1)
+    archive.fields |= {"architectures": ["ElmoForTokenClassification"], "tagging_crf": True, "tagging_scheme": scheme}
+    archive.fields |= {"encoder_dropout": dropout, "classifier_dropout": dropout}
+
+
+def srl(archive: Archive, model: Settings) -> None:
+    columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
+    columns["indicator"] = model.take("binary_feature_dim")
+    archive.encode(model.part("encoder"), "encoder", columns)
+    archive.arrays["classifier.indicator.weight"] = archive.take("binary_feature_embedding.weight")
+    archive.move({"tag_projection_layer._module": "classifier.out_proj"})
+    archive.labels()
+    archive.fields |= {"architectures": ["ElmoForTokenClassification"], "tagging_scheme": "IOB2"}
+    archive.fields |= {"tagging_indicator_size": columns["indicator"], "tagging_sums_probabilities": True}
+    archive.fields |= {"encoder_dropout": model.take("embedding_dropout", 0.0), "classifier_dropout": 0.0}
+
+
+TYPES: dict[str, Callable[[Archive, Settings], None]] = {"crf_tagger": crf_tagger, "srl": srl}
+
+
+def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidden_size: int) -> Archive:
+    """The head of a model with these settings, from the tensors that are not the biLM's. Raises ValueError, which names
+    it, for a type, a setting or a tensor that is not known."""
+    reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
+    archive = Archive(folder, dict(tensors), reader)
+    archive.fields["hidden_size"] = hidden_size
+    with Settings(settings.get("model"), "model") as model:
+        if (kind := model.take("type")) not in TYPES:
+            raise model.unknown("type", kind)
+        TYPES[kind](archive, model)
+    if archive.tensors:
+        raise ValueError(f"{folder / 'weights.th'} has {min(archive.tensors)!r}, which no head here has: {ONLY_BILM}.")
+    return archive

@@ -1,0 +1,118 @@
+"""Task models of AllenNLP as heads with the same predictions: archives that AllenNLP wrote, and one made here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig
+
+from hf_elmo import ElmoModel, ElmoTokenizer, names, predict
+from hf_elmo.conversion import convert, load
+from hf_elmo.tasks.predict import TASKS
+from hf_elmo_cli import main
+from tests.conversion.test_allennlp_archive import OPTIONS, state_of, task, write_task
+from tests.factories import write_lines
+
+ARCHIVES = ["ner", "ner_plain", "fine_grained_ner", "srl", "srl_old"]
+INPUTS = {"tags": ("words",), "roles": ("words", "predicate"), "label": ("words",), "pair": ("premise", "hypothesis")}
+
+
+def inputs_of(expected: dict[str, Any]) -> list[Any]:
+    rows = [tuple(row[name] for name in INPUTS[expected["kind"]]) for row in expected["instances"]]
+    return [row if len(row) > 1 else row[0] for row in rows]
+
+
+def logits_of(folder: Path, rows: list[Any]) -> list[np.ndarray]:
+    """The logits of each row by itself, without boundaries."""
+    (name,) = AutoConfig.from_pretrained(folder).architectures
+    task = TASKS[name](getattr(names, name).from_pretrained(folder), ElmoTokenizer.from_pretrained(folder))
+    with torch.inference_mode():
+        batches = [task.collate([piece.inputs for piece in task.encode([task.read(row)])]) for row in rows]
+        logits = [task.model(**batch).logits[0].numpy() for batch in batches]
+    return [values[1:-1] if values.ndim == 2 else values for values in logits]
+
+
+def compare(archive: Path, folder: Path) -> None:
+    """An archive's logits and predictions by AllenNLP, in `expected.json` beside it, with ours."""
+    expected = json.loads(archive.with_name("expected.json").read_text(encoding="utf-8"))
+    out, rows, instances = convert(archive, folder), inputs_of(expected), expected["instances"]
+    theirs = [np.array(row["logits"]) for row in instances]
+    for ours, values in zip(logits_of(out, rows), theirs, strict=True):
+        np.testing.assert_allclose(ours, values, rtol=0, atol=1e-5 * max(abs(each).max() for each in theirs))
+    field = "tags" if "tags" in instances[0] else "label"
+    assert [record[field] for record in predict(str(out), rows)] == [row[field] for row in instances]
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_predictions_of_allennlp(name: str, shared, tmp_path) -> None:
+    compare(shared / "data" / "allennlp_tasks" / name / "model.tar.gz", tmp_path / "out")
+
+
+def test_on_the_command_line(shared, tmp_path) -> None:
+    folder = shared / "data" / "allennlp_tasks" / "ner"
+    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    file = write_lines(tmp_path / "texts.jsonl", map(json.dumps, inputs_of(expected)))
+    assert main(["convert", str(folder / "model.tar.gz"), str(tmp_path / "out")]) == 0
+    assert main(["predict", str(file), str(tmp_path / "tags.jsonl"), "--model", str(tmp_path / "out")]) == 0
+    records = map(json.loads, (tmp_path / "tags.jsonl").read_text(encoding="utf-8").rstrip("\n").split("\n"))
+    assert [record["tags"] for record in records] == [row["tags"] for row in expected["instances"]]
+
+
+@pytest.fixture
+def tagger(source, tmp_path) -> tuple[Path, dict, dict]:
+    """A tagger with an encoder of PyTorch over ELMo, then words: its folder, settings and tensors."""
+    settings, state = task(), state_of(load(*source))
+    reader = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
+    settings["dataset_reader"] = {"type": "any", "token_indexers": reader}
+    model = settings["model"] | {"encoder": {"type": "lstm", "bidirectional": True, "input_size": 17, "hidden_size": 5}}
+    model["text_field_embedder"]["token_embedders"]["tokens"] = {"type": "embedding", "embedding_dim": 3}
+    settings["model"] = model | {"include_start_end_transitions": False}
+    torch.manual_seed(0)
+    parts = {"encoder._module": nn.LSTM(17, 5, bidirectional=True), "tag_projection_layer._module": nn.Linear(10, 2)}
+    parts["text_field_embedder.token_embedder_tokens"] = nn.Embedding(5, 3)
+    state |= {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
+    state |= {"crf.transitions": torch.tensor([[0.0, 9.0], [9.0, 0.0]]), "crf._constraint_mask": torch.ones(4, 4)}
+    write_lines(tmp_path / "task" / "vocabulary" / "labels.txt", ["x", "y\u0085"])
+    write_lines(tmp_path / "task" / "vocabulary" / "tokens.txt", ["@@UNKNOWN@@", "Cat", "the", "."])
+    return write_task(tmp_path / "task", settings, state, OPTIONS), settings, parts
+
+
+def test_a_tagger_beside_plain_pytorch(tagger, tmp_path) -> None:
+    """Words are looked up as they are spelled; ELMo stands before them."""
+    folder, _, parts = tagger
+    out = convert(folder, tmp_path / "out")
+    elmo, words = ElmoModel.from_pretrained(out), ["The", "Cat", "sat", ",", "the", "cat", "."]
+    with torch.no_grad():
+        encoded = ElmoTokenizer.from_pretrained(out)([words], is_split_into_words=True, return_tensors="pt")
+        vectors = elmo(**encoded).last_hidden_state[0, 1:-1]
+        table = parts["text_field_embedder.token_embedder_tokens"](torch.tensor([1, 2, 1, 1, 3, 1, 4]))
+        encoder, last = parts["encoder._module"], parts["tag_projection_layer._module"]
+        expected = last(encoder(torch.cat((vectors, table), 1))[0])
+    np.testing.assert_allclose(logits_of(out, [words])[0], expected.numpy(), atol=1e-5)
+    tags = predict(str(out), [words])[0]["tags"]
+    assert tags in (["x", "y\u0085"] * 3 + ["x"], ["y\u0085", "x"] * 3 + ["y\u0085"])
+
+
+def test_what_is_not_known_is_refused_by_its_name(tagger, tmp_path) -> None:
+    folder, settings, _ = tagger
+    changes = {
+        "model.encoder.bias": {"encoder": settings["model"]["encoder"] | {"bias": False}},
+        "model.type": {"type": "another"},
+        "model.label_encoding": {"label_encoding": "BMES"},
+        "crf.start_transitions": {"include_start_end_transitions": True},
+        "model.twice": {"twice": 2},
+    }
+    for name, change in changes.items():
+        write_lines(folder / "config.json", [json.dumps(settings | {"model": settings["model"] | change})])
+        with pytest.raises(ValueError, match=name):
+            convert(folder, tmp_path / "out")
+    write_lines(folder / "config.json", [json.dumps(settings)])
+    state = torch.load(folder / "weights.th")
+    torch.save(state | {"one_more": torch.ones(1)}, folder / "weights.th")
+    with pytest.raises(ValueError, match="one_more"):
+        convert(folder, tmp_path / "out")
+    assert convert(folder, tmp_path / "out", bilm_only=True)
