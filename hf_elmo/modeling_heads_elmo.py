@@ -154,7 +154,7 @@ class ElmoWordCharacters(nn.Module):
             ElmoConvolution(size, n, width) for width, n in config.word_characters_filters
         )
         hidden = config.word_characters_hidden_size
-        self.lstm = nn.LSTM(size, hidden, batch_first=True) if hidden else None
+        self.lstm = nn.LSTM(size, hidden) if hidden else None
         self.output_size = hidden or sum(number for _, number in config.word_characters_filters)
 
     @torch.compiler.disable  # the shapes depend on the distinct words
@@ -172,9 +172,11 @@ class ElmoWordCharacters(nn.Module):
     def encode(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """The features `[words, output_size]` of words of these lengths, `[words, longest]`."""
         if self.lstm is not None:
-            x = self.embedding(ids)
-            ends = lengths.clamp(min=1).cpu()
-            return self.lstm(nn.utils.rnn.pack_padded_sequence(x, ends, True, enforce_sorted=False))[1][0][0]
+            packing = Packing.of((ids != 0) | ~ids.any())  # without characters, padding is read
+            sizes = torch.tensor(packing.batch_sizes, device="cpu")
+            packed = nn.utils.rnn.PackedSequence(self.embedding(packing.pack(ids)), sizes)
+            states = self.lstm(packed)[1][0][0]
+            return states.new_zeros(len(ids), self.output_size).index_copy(0, packing.rows, states)
         x = self.embedding(nn.functional.pad(ids, (0, max(self.widths)))).mT
         maxima = []
         for width, convolution in zip(self.widths, self.convolutions, strict=True):
