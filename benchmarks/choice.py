@@ -50,7 +50,7 @@ def lstm(shape: str, dtype: torch.dtype, rows: int, training: bool) -> Run:
     inputs = torch.randn(2, steps * rows, size, dtype=dtype)
     state = torch.zeros(2, rows, size, dtype=dtype), torch.zeros(2, rows, cells)
     weights = [layer.lstm.weights(0), layer.lstm.weights(1)]
-    return lambda: bilstm_layer(inputs, [rows] * steps, state, weights, 3.0, 3.0)[0]
+    return lambda: bilstm_layer(inputs, state, [rows] * steps, weights, 3.0, 3.0)[0]
 
 
 def words(shape: str, dtype: torch.dtype, rows: int, training: bool) -> Run:

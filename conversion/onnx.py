@@ -19,7 +19,7 @@ from hf_elmo import names
 from hf_elmo.checkpoints.loading import load_weights
 from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
 from hf_elmo.modeling_elmo import ElmoLSTM, ElmoModel, LstmWeights, State, _stack, _step
-from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoWords
+from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoText, ElmoTexts
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.utils.extras import extra_needed
@@ -155,7 +155,7 @@ class _PaddedElmo(ElmoModel):
         vectors = vectors * packing.mask[:, :, None]
         state = self.bilm.initial_state(vectors.shape[0], vectors) if state is None else state
         x = torch.stack((vectors, vectors.flip(1)))
-        outputs, state = self.bilm.run(x, packing, state)
+        outputs, state = self.bilm.run(x, state, packing)
         layers = [torch.cat((x[0], x[1].flip(1)), dim=2) for x in (x, *outputs)]
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return layers, tuple(map(packing.pad, layers)) if wanted else None, state
@@ -181,26 +181,26 @@ class _PaddedBiLSTM(ElmoBiLSTM):
 
 
 class _PaddedClassifier(ElmoForSequenceClassification):
-    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
+    def read_words(self, inputs: ElmoInputs) -> ElmoTexts:
         """The words at their own positions. (How many texts a row holds is not known when a graph is traced.)"""
         mask, boundaries = inputs.masks
         texts = [mask]
         if self.reads_text_pairs:
             number = ((boundaries & mask).cumsum(1) + 1) // 2
             texts = [mask & (number == 1), mask & (number == 2)]
-        layers, states, packing = [], None, _Padding.of(torch.stack(texts))
-        if self.config.use_elmo:
-            layers, states, _ = self.elmo.read_layers(inputs.input_ids, packing, None, inputs.output_hidden_states)
+        packing = _Padding.of(torch.stack(texts))
+        layers = self._layers(inputs, packing) if self.config.use_elmo else {"layers": [], "hidden_states": None}
         words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
-        further = self.elmo.scalar_mix.alignment if self.config.use_elmo else None, inputs.word_vector_ids, None
-        return [_Places(own, own, layers, number, *further) for number, own in enumerate(words)], states
+        alignment = self.elmo.scalar_mix.alignment if self.config.use_elmo else None
+        texts = [_Places(own, own, inputs.word_vector_ids, None) for own in words]
+        return ElmoTexts(texts, packing=packing, alignment=alignment, **layers)
 
 
-class _Places(ElmoWords):
-    """Words at their own positions, padded where they were. `packing` is the number of the text."""
+class _Places(ElmoText):
+    """Words at their own positions, padded where they were."""
 
-    def align(self, packed: Tensor) -> Tensor:
-        return packed.unflatten(0, (-1, self.mask.shape[0]))[self.packing]
+    def align(self, values: Tensor) -> Tensor:
+        return values
 
 
 PADDED: dict[type[nn.Module], type[nn.Module]] = {

@@ -9,7 +9,7 @@ from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, count_labels, mean_over, refuse_unknown
-from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords
+from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoTexts
 from .modeling_pooling_elmo import ElmoAttentionPooling, last_over, masked_softmax, max_over
 
 
@@ -89,9 +89,9 @@ class ElmoClassificationHead(ElmoHead):
             self.dense = nn.Linear(size, config.classifier_hidden_size)
         self.out_proj = nn.Linear(config.classifier_hidden_size or size, config.num_labels)
 
-    def forward(self, texts: Sequence[ElmoWords]) -> Tensor:
+    def forward(self, read: ElmoTexts) -> Tensor:
         """One text or two of each row to logits `[batch, num_labels]`."""
-        encoded = [(self.encode(vectors, mask, mix), mask) for vectors, mask, mix in self.embed(texts)]
+        encoded = [(self.encode(vectors, mask, mix), mask) for vectors, mask, mix in self.embed(read)]
         if self.interaction is not None:
             pooled = self.interaction(encoded)
         else:
@@ -172,13 +172,13 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )
-        words, hidden_states = self.read_words(inputs)
-        logits = self.classifier(words)
+        read = self.read_words(inputs)
+        logits = self.classifier(read)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
             loss = self.regularize(loss, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
 
 def sequence_classification_loss(

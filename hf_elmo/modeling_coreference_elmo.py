@@ -13,7 +13,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, count_labels, refuse_unknown, scatter
-from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, require
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoTexts, require
 from .modeling_pooling_elmo import masked_softmax
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
@@ -84,6 +84,13 @@ class _Document:
     sentences: Tensor  # the number of the sentence of each word
     speakers: Tensor  # not read without `config.coreference_speakers`
     genre: Tensor  # [], one id; not read without `config.coreference_num_genres`
+
+
+class _Sentences(NamedTuple):
+    """The sentences of documents, as the biLM and the encoder read them."""
+
+    batches: list[tuple[ElmoTexts, Tensor]]  # each with the indices [words] of its words in the flattened documents
+    hidden_states: tuple[Tensor, ...] | None  # if they are asked for, the layers, each [batch, positions, 2P]
 
 
 class _Mentions(NamedTuple):
@@ -210,7 +217,7 @@ class ElmoCoreferenceHead(ElmoHead):
 
     def forward(
         self,
-        sentences: Sequence[tuple[ElmoWords, Tensor]],
+        sentences: Sequence[tuple[ElmoTexts, Tensor]],
         lengths: Sequence[int],
         numbers: Tensor,
         speakers: Tensor | None,
@@ -220,7 +227,7 @@ class ElmoCoreferenceHead(ElmoHead):
         """The mentions of each document and, with `labels`, the sum of the losses. `sentences` are in batches, as
         `read_words` gives them, `lengths` are the numbers of words of the documents; `numbers` and `speakers`, both
         `[words]`, are the sentence and the speaker of each word of the documents."""
-        embedded = [self.embed([words])[0] for words, _ in sentences]
+        embedded = [self.embed(read)[0] for read, _ in sentences]
         order = torch.cat([indices for _, indices in sentences]).argsort()
         vectors = torch.cat([vectors[mask] for vectors, mask, _ in embedded])[order]
         encoded = torch.cat([self.encode(vectors, mask, mix)[mask] for vectors, mask, mix in embedded])[order]
@@ -375,9 +382,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         stacked = map(_pad, zip(*mentions, strict=True))
         return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
 
-    def read_words(self, inputs: ElmoInputs) -> tuple[list[tuple[ElmoWords, Tensor]], tuple[Tensor, ...] | None]:
-        """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself. Returns the words
-        of batches of sentences, each with the indices `[words]` of its words in the flattened batch of documents."""
+    def read_words(self, inputs: ElmoInputs) -> _Sentences:
+        """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself."""
         mask, boundaries, numbers = _sentence_numbers(inputs)
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "word_characters", "bilm_layers")
         given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": boundaries}
@@ -390,14 +396,14 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         indices = []
         for index, is_token in _batches_of_sentences(mask, numbers):
             rows = {name: x if x is None else x[index] for name, x in given.items()}
-            (words,), states = super().read_words(replace(inputs, **rows, attention_mask=is_token, state=None))
-            sentences.append((words, index[words.is_word]))
-            if states is not None:
-                layers.append(torch.stack(states, dim=2)[is_token])
+            read = super().read_words(replace(inputs, **rows, attention_mask=is_token, state=None))
+            sentences.append((read, index[read.texts[0].is_read]))
+            if read.hidden_states is not None:
+                layers.append(torch.stack(read.hidden_states, dim=2)[is_token])
                 indices.append(index[is_token])
         if not layers:
-            return sentences, None
-        return sentences, scatter(torch.cat(layers)[torch.cat(indices).argsort()], mask).unbind(2)
+            return _Sentences(sentences, None)
+        return _Sentences(sentences, scatter(torch.cat(layers)[torch.cat(indices).argsort()], mask).unbind(2))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

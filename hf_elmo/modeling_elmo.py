@@ -196,9 +196,9 @@ class LstmCall(NamedTuple):
     the computation; the backend casts the weights."""
 
     inputs: Tensor  # [directions, packed, input], for each direction in its reading order
-    batch_sizes: Sequence[int]  # the number of rows of each step, positive and in descending order
     hidden: Tensor  # [directions, rows, P], before the first step
     cell: Tensor  # [directions, rows, C], before the first step
+    batch_sizes: Sequence[int]  # the number of rows of each step, positive and in descending order
     weights: Sequence[LstmWeights]  # of each direction, with the same shapes for all directions
     cell_clip: float | None  # bound on the absolute value of the cell
     proj_clip: float | None  # bound on the absolute value of the projected output
@@ -214,9 +214,9 @@ def clip(x: Tensor, bound: float | None) -> Tensor:
 
 @torch.compiler.disable  # a graph would be valid for one list of batch sizes only, and slower
 def bilstm_layer(
-    inputs: Tensor,
-    batch_sizes: Sequence[int],
+    x: Tensor,
     state: State,
+    batch_sizes: Sequence[int],
     weights: Sequence[LstmWeights],
     cell_clip: float | None = None,
     proj_clip: float | None = None,
@@ -228,18 +228,18 @@ def bilstm_layer(
     without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. The gates are in the order i, f, g, o of
     `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`.
 
-    Products are computed in the dtype of `inputs`, or in the autocast dtype if autocast is on, but in float32 if the
+    Products are computed in the dtype of `x`, or in the autocast dtype if autocast is on, but in float32 if the
     device has no instructions for this dtype. The cell state is in float32 or float64.
 
-    The arguments are those of [`LstmCall`], `state` is `hidden` and `cell`. Returns outputs `[directions, packed, P]`,
-    and the state after the last step of each row.
+    The arguments are those of [`LstmCall`]: `x` is `inputs`, `state` is `hidden` and `cell`. Returns outputs
+    `[directions, packed, P]`, and the state after the last step of each row.
     """
-    dtype = product_dtype(inputs)
-    computed = dtype if has_instructions(dtype, inputs.device) else torch.float32
+    dtype = product_dtype(x)
+    computed = dtype if has_instructions(dtype, x.device) else torch.float32
     hidden = state[0].to(computed)
     cell = state[1].to(torch.promote_types(computed, torch.float32))
-    call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
-    with torch.autocast(inputs.device.type, enabled=False):
+    call = LstmCall(x.to(computed), hidden, cell, batch_sizes, weights, cell_clip, proj_clip)
+    with torch.autocast(x.device.type, enabled=False):
         backend = find_backend("lstm", call)
         outputs, (hidden, cell) = backend() if backend else lstm_directions(call)
     return outputs.to(dtype), (hidden.to(dtype), cell)
@@ -443,7 +443,7 @@ class ElmoLSTM(nn.Module):
     ) -> tuple[Tensor, State]:
         """Runs the LSTMs of some directions by [`bilstm_layer`]."""
         weights = [self.weights(direction) for direction in directions]
-        return bilstm_layer(x, batch_sizes, state, weights, *self.clips)
+        return bilstm_layer(x, state, batch_sizes, weights, *self.clips)
 
 
 class ElmoLayer(GradientCheckpointingLayer):
@@ -496,7 +496,7 @@ class ElmoBiLM(nn.Module):
             rename = "rename it, if it is a column of a data set"
             raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}: {rename}.")
         before = tuple(part[:, :, packing.rows] for part in state)
-        outputs, after = self.run(vectors, packing.batch_sizes, before)
+        outputs, after = self.run(vectors, before, packing.batch_sizes)
         both = zip(state, after, strict=True)
         return outputs, tuple(old.index_copy(2, packing.rows, new.to(old.dtype)) for old, new in both)
 
@@ -511,7 +511,7 @@ class ElmoBiLM(nn.Module):
         return tuple(zeros + start[:, :, None].to(zeros) for zeros, start in zip(state, stored, strict=True))
 
     def run(
-        self, x: Tensor, batch_sizes: Sequence[int], state: State, directions: Sequence[int] = (0, 1)
+        self, x: Tensor, state: State, batch_sizes: Sequence[int], directions: Sequence[int] = (0, 1)
     ) -> tuple[list[Tensor], State]:
         """Runs the forward stack (0), the backward stack (1) or both over vectors `[directions, packed, P]`, those of a
         direction in its reading order (two directions may read different tokens), from the state `h [layers,
@@ -607,12 +607,22 @@ class ElmoPreTrainedModel(PreTrainedModel):
         own = self.is_remote_code()
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if own else None
         vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
-        super().save_pretrained(save_directory, **kwargs)
+        current = type(self)
+        self.__class__ = self._class_of_code()  # transformers looks for the class's source file and name
+        try:
+            super().save_pretrained(save_directory, **kwargs)
+        finally:
+            self.__class__ = current
 
     @classmethod
     def is_remote_code(cls) -> bool:
         """Whether transformers saves the class's source file: for hf_elmo's classes, not for a user's subclass."""
-        return "_auto_class" in vars(cls)
+        return "_auto_class" in vars(cls._class_of_code())
+
+    @classmethod
+    def _class_of_code(cls) -> type:
+        """The class itself, or that from which PyTorch's `fully_shard` has made it."""
+        return next(each for each in cls.__mro__ if not each.__module__.startswith("torch."))
 
     def freeze_bilm(self, frozen: bool = True) -> None:
         """Freezes the character CNN and the biLM (or trains them if not `frozen`), and sets `config.freeze_bilm`."""
@@ -639,7 +649,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """The initial weights of the original code, bilm-tf's training.py."""
-        if isinstance(module, nn.Embedding):
+        encoder = getattr(self.base_model, "char_encoder", None)  # a head may have no ELMo
+        if encoder and module in (encoder.embedding, encoder.word_embedding):
             rows = torch.empty_like(module.weight)
             if self.config.char_filters:
                 rows.uniform_(-1.0, 1.0)
@@ -647,7 +658,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 rows.normal_(std=1 / math.sqrt(module.embedding_dim))
             rows[0] = 0.0  # padded positions
             init.copy_(module.weight, rows)
-        elif isinstance(module, nn.Conv1d):
+        elif isinstance(module, ElmoConvolution):
             if self.config.char_activation == "relu":
                 init.uniform_(module.weight, -0.05, 0.05)
             else:
@@ -655,7 +666,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
-            is_carry = any(module is highway.carry for highway in self.base_model.char_encoder.highways)
+            is_carry = any(module is highway.carry for highway in encoder.highways)
             init.constant_(module.bias, -2.0 if is_carry else 0.0)
         elif isinstance(module, ElmoLSTM):
             for weights in map(module.weights, range(len(SUFFIXES))):
@@ -675,6 +686,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 init.ones_(module.gamma)
             if module.alignment is not None:
                 init.copy_(module.alignment, torch.eye(len(module.alignment), device=module.alignment.device))
+        elif hasattr(module, "reset_parameters"):  # a module of a user's head, with PyTorch's initial weights
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
 
 
 @dataclass
@@ -689,6 +704,7 @@ class ElmoModelOutput(ModelOutput):
         scalar_mixes: if `config.num_scalar_mixes > 1`, all `num_scalar_mixes` mixes, each `[batch, positions, 2P]`.
         state: if `use_cache=True`, `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]`
             (axis 1: forward, backward), to pass as the `state` of the next call.
+        layers: if `packing` is given, in place of the mixes: the `num_hidden_layers + 1` layers, each `[packed, 2P]`.
     """
 
     last_hidden_state: Tensor | None = None
@@ -696,6 +712,7 @@ class ElmoModelOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
     scalar_mixes: tuple[Tensor, ...] | None = None
     state: tuple[Tensor, Tensor] | None = None
+    layers: tuple[Tensor, ...] | None = None
 
 
 class ElmoModel(ElmoPreTrainedModel):
@@ -754,6 +771,8 @@ class ElmoModel(ElmoPreTrainedModel):
         special_tokens_mask: Tensor | None = None,
         output_hidden_states: bool | None = None,
         use_cache: bool | None = None,
+        packing: Packing | None = None,
+        backward_input_ids: Tensor | None = None,
         **kwargs: object,
     ) -> ElmoModelOutput:
         r"""
@@ -768,6 +787,8 @@ class ElmoModel(ElmoPreTrainedModel):
                 sentence boundaries in `input_ids`; with `inputs_embeds` the first and last token of a row.
             output_hidden_states: whether to return the biLM's layers.
             use_cache: whether to return the `state` for the next call.
+            packing: the tokens to read, in place of `attention_mask`, by a head that mixes the packed `layers` itself.
+            backward_input_ids: as in [`ElmoForPreTraining`].
 
         Raises:
             ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
@@ -775,15 +796,18 @@ class ElmoModel(ElmoPreTrainedModel):
         refuse_unknown(kwargs)
         mask, boundaries = self.masks_of(input_ids, attention_mask, inputs_embeds, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
-        packing = self.packing_type.of(mask)
-        layers, hidden_states, state = self.read_layers(inputs, packing, state, output_hidden_states)
-        mixes = tuple(packing.pad(mix(layers)) for mix in (self.scalar_mix, *self.further_mixes))
+        read = self.packing_type.of(mask) if packing is None else packing
+        layers, hidden_states, state = self.read_layers(inputs, read, state, output_hidden_states, backward_input_ids)
+        state = state if use_cache else None
+        if packing is not None:
+            return ElmoModelOutput(hidden_states=hidden_states, state=state, layers=tuple(layers))
+        mixes = tuple(read.pad(mix(layers)) for mix in (self.scalar_mix, *self.further_mixes))
         return ElmoModelOutput(
             last_hidden_state=mixes[0],
             pooler_output=mean_over(mixes[0], mask & ~boundaries),
             hidden_states=hidden_states,
             scalar_mixes=mixes if len(mixes) > 1 else None,
-            state=state if use_cache else None,
+            state=state,
         )
 
     def read_layers(

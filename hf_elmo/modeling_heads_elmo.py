@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import initialization as init
 from transformers.utils import logging
 
@@ -83,20 +81,28 @@ class ElmoInputs:
 
 
 @dataclass
-class ElmoWords:
-    """The words of one text of each row, without boundaries: what a head reads."""
+class ElmoText:
+    """What a head reads of one text of each row: the words, and the boundaries if the head `reads_boundaries`."""
 
-    is_word: Tensor  # [batch, positions], bool
-    mask: Tensor  # [batch, words], bool, the words at the left end of each row
-    layers: Sequence[Tensor]  # the biLM's of the tokens of all texts, each [packed, 2P]; none without ELMo
-    packing: Packing  # of these tokens
-    alignment: Tensor | None  # the biLM's, which belongs to its language: a head has none
+    is_read: Tensor  # [batch, positions], bool
+    mask: Tensor  # [batch, words], bool, what is read, at the left end of each row
     word_vector_ids: Tensor | None  # [batch, words]
     word_characters: Tensor | None  # [batch, words, longest]
 
-    def align(self, packed: Tensor) -> Tensor:
-        """The values `[batch, words, size]` of the words, from values as packed as the layers."""
-        return align_left(self.packing.pad(packed), self.is_word)[0]
+    def align(self, values: Tensor) -> Tensor:
+        """Values `[batch, positions, ...]` to those of what is read, `[batch, words, ...]`."""
+        return align_left(values, self.is_read)[0]
+
+
+@dataclass
+class ElmoTexts:
+    """The text, or both texts, of each row, and the output of the biLM: what a head reads."""
+
+    texts: Sequence[ElmoText]
+    layers: Sequence[Tensor]  # of the tokens of all texts, each [packed, 2P]; none without ELMo
+    packing: Packing | None  # of these tokens
+    alignment: Tensor | None  # the biLM's, which belongs to its language: a head has none
+    hidden_states: tuple[Tensor, ...] | None  # if they are asked for, the layers, each [batch, positions, 2P]
 
 
 class RaggedLSTM(nn.LSTM):
@@ -238,39 +244,26 @@ class ElmoHead(nn.Module):
             raise ValueError("elmo_at_output is True, but there is no output of an encoder: set encoder_type.")
         self.dropout = nn.Dropout(config.classifier_dropout)
 
-    def embed(self, texts: Sequence[ElmoWords]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    def embed(self, read: ElmoTexts) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """For each text what `encode` reads: `[x; ELMo]` `[batch, words, vectors_size]`, the mask `[batch, words]` and,
         with `config.elmo_at_output`, the second mix of ELMo `[batch, words, 2P]`."""
-        mixes = [mix and mix(texts[0].layers, texts[0].alignment) for mix in (self.scalar_mix, self.output_mix)]
+        mixes = [
+            mix and read.packing.pad(mix(read.layers, read.alignment)) for mix in (self.scalar_mix, self.output_mix)
+        ]
         embedded = []
-        for words in texts:
-            vectors, output_mix = (mix if mix is None else words.align(mix) for mix in mixes)
+        for text in read.texts:
+            vectors, output_mix = (mix if mix is None else text.align(mix) for mix in mixes)
             parts = [] if vectors is None else [vectors]
             if self.word_characters is not None:
-                parts.insert(0, self.word_characters(require("word_characters", words.word_characters)))
+                parts.insert(0, self.word_characters(require("word_characters", text.word_characters)))
             if self.word_vectors is not None:
-                parts.insert(0, self.word_vectors(require("word_vector_ids", words.word_vector_ids)))
-            vectors = torch.cat(parts, dim=2)
-            embedded.append((vectors, words.mask, output_mix))
+                parts.insert(0, self.word_vectors(require("word_vector_ids", text.word_vector_ids)))
+            embedded.append((torch.cat(parts, dim=2), text.mask, output_mix))
         return embedded
 
     def encode(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None) -> Tensor:
         """The encoded words `[batch, words, sum(sizes)]` of a text; without an encoder its vectors."""
         return vectors if self.encoder is None else self.encoder(vectors, mask, output_mix)
-
-
-@cache
-def watch_learning_rates() -> None:
-    """Has a step of any optimizer log a warning if the learning rate is too low (at most 2e-4), as the default of
-    TrainingArguments is, for a parameter with the attribute `is_new`: of a new head on a frozen biLM."""
-
-    def check(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        for group in optimizer.param_groups:
-            rate = group.get("initial_lr", group["lr"])  # that from which a schedule begins
-            if rate <= 2e-4 and any(hasattr(parameter, "is_new") for parameter in group["params"]):
-                logger.warning_once(f"The learning rate is {rate}: a new head on a frozen biLM needs about 1e-3.")
-
-    register_optimizer_step_pre_hook(check)
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
@@ -288,6 +281,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if config.encoder_type not in self.encoder_types:
             raise ValueError(f"encoder_type is {config.encoder_type!r}, but must be one of {self.encoder_types}.")
         self.num_labels = config.num_labels
+        self.is_new = True  # the head; a checkpoint with all its weights changes that
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         else:  # the checkpoint of a biLM has weights that this model lacks
@@ -295,11 +289,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
-        """As in [`ElmoPreTrainedModel`]. A new head warns of a learning rate that is too low for it."""
+        """As in [`ElmoPreTrainedModel`]. The first training step of a new head says which learning rate it needs."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        if info["missing_keys"] and model.config.use_elmo and model.config.freeze_bilm:
-            [*model.head.parameters()][-1].is_new = True
-            watch_learning_rates()
+        model.is_new = bool(info["missing_keys"])
         return (model, info) if output_loading_info else model
 
     @property
@@ -325,27 +317,28 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         weight[UNKNOWN_ID] = weight[FIRST_VECTOR_ID:].mean(0)
 
     @torch.compiler.disable  # it reads values, and the packing differs from batch to batch
-    def read_words(self, inputs: ElmoInputs) -> tuple[list[ElmoWords], tuple[Tensor, ...] | None]:
-        """Runs the biLM. Returns the words of the text, or of both texts, of each row; and the biLM's layers, each
-        `[batch, positions, 2P]`, if they are asked for. ([`hf_elmo.store_layers`] stores them.)
+    def read_words(self, inputs: ElmoInputs) -> ElmoTexts:
+        """Runs the biLM over the text, or over both texts, of each row.
 
         Raises:
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
                 stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
+        if self.training and self.is_new and self.config.use_elmo and self.config.freeze_bilm:
+            logger.warning_once("A new head on a frozen biLM needs a learning rate of about 1e-3, not Trainer's 5e-5.")
         mask, boundaries = inputs.masks
-        texts = self._split_texts(mask, boundaries)
-        packing = Packing.of(torch.stack(texts))
-        layers, hidden_states = self._layers(inputs, packing) if self.config.use_elmo else ([], None)
-        alignment = self.elmo.scalar_mix.alignment if self.config.use_elmo else None
-        words = []
-        for text in texts:
-            is_word = text if self.reads_boundaries else text & ~boundaries
-            _, mask = align_left(is_word, is_word)
+        masks = self._split_texts(mask, boundaries)
+        texts = []
+        for text in masks:
+            is_read = text if self.reads_boundaries else text & ~boundaries
+            _, mask = align_left(is_read, is_read)
             given = (inputs.word_vector_ids, inputs.word_characters)
-            ids, characters = (each if each is None else align_left(each, is_word)[0] for each in given)
-            words.append(ElmoWords(is_word, mask, layers, packing, alignment, ids, characters))
-        return words, hidden_states
+            texts.append(ElmoText(is_read, mask, *(x if x is None else align_left(x, is_read)[0] for x in given)))
+        if not self.config.use_elmo:
+            return ElmoTexts(texts, [], None, None, None)
+        packing = self.elmo.packing_type.of(torch.stack(masks))
+        alignment = self.elmo.scalar_mix.alignment
+        return ElmoTexts(texts, packing=packing, alignment=alignment, **self._layers(inputs, packing))
 
     def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:
         """The positions of the text, or of the first and the second text, of each row, each `[batch, positions]`."""
@@ -357,20 +350,28 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             raise ValueError(f"each row must hold {expected} texts, but the rows hold {counts.tolist()}: {readers}.")
         return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]
 
-    def _layers(self, inputs: ElmoInputs, packing: Packing) -> tuple[Sequence[Tensor], tuple[Tensor, ...] | None]:
-        """The biLM's layers, packed, and padded if they are asked for."""
+    def _layers(self, inputs: ElmoInputs, packing: Packing) -> dict[str, Sequence[Tensor] | None]:
+        """The biLM's `layers`, packed, and its `hidden_states`, which are padded, if they are asked for."""
         stored = inputs.bilm_layers
         if stored is not None:
             if not stored.is_floating_point():
                 raise ValueError(f"bilm_layers have the dtype {stored.dtype}, not floats: use a collator of hf_elmo.")
             self.require_frozen_bilm()
-            return packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1), None
-        self.elmo.masks_of(inputs.input_ids, inputs.attention_mask, inputs.inputs_embeds)  # checks the shapes
-        vectors = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
+            layers = packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1)
+            return {"layers": layers, "hidden_states": None}
         state = inputs.state
         if state is not None:
             state = tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in state)
-        return self.elmo.read_layers(vectors, packing, state, inputs.output_hidden_states)[:2]
+        output = self.elmo(
+            input_ids=inputs.input_ids,
+            attention_mask=inputs.attention_mask,
+            inputs_embeds=inputs.inputs_embeds,
+            state=state,
+            output_hidden_states=inputs.output_hidden_states,
+            packing=packing,
+            return_dict=True,
+        )
+        return {"layers": output.layers, "hidden_states": output.hidden_states}
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""

@@ -271,18 +271,25 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         """
         refuse_unknown(kwargs)
         packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)[0])
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        output = self.elmo(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            state=state,
+            output_hidden_states=output_hidden_states,
+            use_cache=use_cache,
+            packing=packing,
+            backward_input_ids=backward_input_ids,
+            return_dict=True,
+        )
+        directions = output.layers[-1].chunk(2, dim=-1)
         losses = (None,) * 3
         logits = (None,) * 2
-        layers, hidden_states, state = self.elmo.read_layers(
-            inputs, packing, state, output_hidden_states, backward_input_ids
-        )
-        directions = layers[-1].chunk(2, dim=-1)
         if labels is not None:
             losses = self._losses(directions, labels, packing, num_items_in_batch)
         if output_logits or (output_logits is None and labels is None):
             logits = (packing.pad(self.lm_head(x)) for x in directions)
-        return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
+        return ElmoForPreTrainingOutput(*losses, *logits, output.hidden_states, output.state)
 
     @torch.no_grad()
     def word_nll(
@@ -295,12 +302,13 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, State]:
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
         where the label is -100; and the state. The arguments are those of `forward`."""
-        packing = Packing.of(self.elmo.masks_of(input_ids, attention_mask, None)[0])
-        layers, _, state = self.elmo.read_layers(input_ids, packing, state, False, backward_input_ids)
+        packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, attention_mask, None)[0])
+        how = {"packing": packing, "output_hidden_states": False, "use_cache": True, "return_dict": True}
+        output = self.elmo(input_ids, state=state, backward_input_ids=backward_input_ids, **how)
         targets, predicted = self._targets(labels, packing)
-        nll = self._full_nll(torch.cat(layers[-1].chunk(2, dim=1))[predicted], targets[predicted])
+        nll = self._full_nll(torch.cat(output.layers[-1].chunk(2, dim=1))[predicted], targets[predicted])
         nll = nll.new_zeros(len(targets)).index_copy(0, predicted, nll)
-        return packing.pad(nll.view(2, -1).T), state
+        return packing.pad(nll.view(2, -1).T), output.state
 
     def _targets(self, labels: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """The labels `[2 * packed]` of the forward LM, then of the backward LM; and the indices of those not -100."""

@@ -1,7 +1,6 @@
 """The head for question answering: which words of a passage answer a question."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, count_labels, refuse_unknown, scatter
-from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords
+from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoTexts
 from .modeling_pooling_elmo import ElmoAttentionPooling, masked_softmax, max_over
 
 
@@ -116,11 +115,11 @@ class ElmoQuestionAnsweringHead(ElmoHead):
         self.self_attention = ElmoSelfAttention(2 * hidden, hidden, dropout)
         self.span = ElmoAnswerSpan(2 * hidden, hidden, config)
 
-    def forward(self, texts: Sequence[ElmoWords]) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(self, read: ElmoTexts) -> tuple[Tensor, Tensor, Tensor | None]:
         """The words of questions and of passages to scores of the passage's words as start and as end, each `[batch,
         words]`, and of no answer, `[batch]`."""
-        question, passage = (self.encode(*text) for text in self.embed(texts))
-        question_mask, mask = (words.mask for words in texts)
+        question, passage = (self.encode(*text) for text in self.embed(read))
+        question_mask, mask = (text.mask for text in read.texts)
         return self.span(self.self_attention(self.flow(passage, mask, question, question_mask), mask), mask)
 
 
@@ -198,19 +197,19 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )
-        words, hidden_states = self.read_words(inputs)
-        start, end, no_answer = self.qa_outputs(words)
-        passage = words[1]
+        read = self.read_words(inputs)
+        start, end, no_answer = self.qa_outputs(read)
+        passage = read.texts[1]
         mask, _ = inputs.masks
         unpadded = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-        in_passage = scatter(passage.is_word[mask], unpadded)  # with padding moved to the right
+        in_passage = scatter(passage.is_read[mask], unpadded)  # with padding moved to the right
         start, end = (_at_words(scores[passage.mask], in_passage, no_answer) for scores in (start, end))
         loss = None
         if start_positions is not None and end_positions is not None:
             starts, ends = (positions.view(-1).to(in_passage.device) for positions in (start_positions, end_positions))
             loss = self._nll(start, end, in_passage, starts, ends) / count_labels(starts, num_items_in_batch)
             loss = self.regularize(loss, starts, num_items_in_batch)
-        return QuestionAnsweringModelOutput(loss, start, end, hidden_states)
+        return QuestionAnsweringModelOutput(loss, start, end, read.hidden_states)
 
     def _nll(self, start: Tensor, end: Tensor, in_passage: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         """The negative log-probability of the answers, summed over the rows that have a label."""

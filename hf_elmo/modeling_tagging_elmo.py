@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import Packing, State, align_left, count_labels, refuse_unknown, scatter
-from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoWords, require
-from .pipeline_elmo import ElmoTokenClassificationPipeline  # imported here, so that its file travels with taggers
+from .modeling_elmo import Packing, State, count_labels, refuse_unknown, scatter
+from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoText, ElmoTexts, require
+from .pipeline_elmo import ElmoTokenClassificationPipeline, choose_pipeline
 
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
 # For each scheme, its prefixes, and those of them that only follow B or I of the same type.
@@ -53,7 +53,7 @@ class ElmoCRF(nn.Module):
     each word, a transition score for each pair of adjacent labels, and scores of the first and the last label.
 
     All methods take `emissions [batch, words, labels]` and `mask [batch, words]`, with the words at the left end of
-    each row, as in [`ElmoWords`], and compute in float32 at least.
+    each row, as in [`ElmoText`], and compute in float32 at least.
 
     Args:
         allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
@@ -271,11 +271,11 @@ class ElmoTaggingHead(ElmoHead):
             allowed = None if scheme is None else allowed_transitions(names, scheme)
             self.crf = ElmoCRF(config.num_labels, allowed, config.tagging_crf, config.tagging_sums_probabilities)
 
-    def forward(self, words: ElmoWords, token_type_ids: Tensor | None = None) -> Tensor:
+    def forward(self, read: ElmoTexts, token_type_ids: Tensor | None = None) -> Tensor:
         """The words of each row to scores of their labels, `[batch, words, num_labels]`, before a CRF."""
-        ((vectors, mask, output_mix),) = self.embed([words])
+        ((vectors, mask, output_mix),) = self.embed(read)
         if self.indicator is not None:
-            types, _ = align_left(require("token_type_ids", token_type_ids), words.is_word)
+            types = read.texts[0].align(require("token_type_ids", token_type_ids))
             vectors = torch.cat((vectors, self.indicator(types)), dim=2)
         encoded = self.encode(vectors, mask, output_mix)
         if self.dense is not None:
@@ -308,6 +308,16 @@ class ElmoForTokenClassification(ElmoTaskModel):
         self.classifier = ElmoTaggingHead(config)
         self.loss_type = "ForTokenClassification"
         self.post_init()
+
+    @property
+    def hf_device_map(self) -> dict[str, Any]:
+        """What accelerate has set. A pipeline that is made of the model asks for it first."""
+        choose_pipeline()
+        return self._hf_device_map
+
+    @hf_device_map.setter
+    def hf_device_map(self, device_map: dict[str, Any]) -> None:
+        self._hf_device_map = device_map
 
     @can_return_tuple
     def forward(
@@ -352,9 +362,10 @@ class ElmoForTokenClassification(ElmoTaskModel):
             bilm_layers=bilm_layers,
             output_hidden_states=output_hidden_states,
         )
-        (words,), hidden_states = self.read_words(inputs)
-        scores = self.classifier(words, token_type_ids)
-        logits = scatter(scores[words.mask], words.is_word)
+        read = self.read_words(inputs)
+        (words,) = read.texts
+        scores = self.classifier(read, token_type_ids)
+        logits = scatter(scores[words.mask], words.is_read)
         crf = self.classifier.crf
         loss = tags = None
         if labels is not None:
@@ -366,16 +377,16 @@ class ElmoForTokenClassification(ElmoTaskModel):
                 loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
             loss = self.regularize(loss, labels, num_items_in_batch)
         if crf is not None and not self.training:
-            tags = scatter(crf(scores, words.mask)[words.mask], words.is_word).masked_fill(~words.is_word, IGNORE_INDEX)
-        return ElmoTokenClassifierOutput(loss, logits, tags, hidden_states)
+            tags = scatter(crf(scores, words.mask)[words.mask], words.is_read).masked_fill(~words.is_read, IGNORE_INDEX)
+        return ElmoTokenClassifierOutput(loss, logits, tags, read.hidden_states)
 
     @torch.compiler.disable  # it reads values
-    def _labels_of_words(self, labels: Tensor, words: ElmoWords) -> Tensor:
+    def _labels_of_words(self, labels: Tensor, words: ElmoText) -> Tensor:
         """The labels `[batch, words]` of the words, padded with -100. Raises ValueError for labels at other positions,
         and for labels that the tagging scheme does not allow after the label or boundary before."""
-        if ((labels != IGNORE_INDEX) & ~words.is_word).any():
+        if ((labels != IGNORE_INDEX) & ~words.is_read).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
-        labels = align_left(labels, words.is_word)[0].masked_fill(~words.mask, IGNORE_INDEX)
+        labels = words.align(labels).masked_fill(~words.mask, IGNORE_INDEX)
         crf = self.classifier.crf
         if crf is not None and crf.allowed is not None:
             may_follow = torch.tensor(crf.allowed, device=labels.device)
@@ -402,5 +413,9 @@ class ElmoForTokenClassification(ElmoTaskModel):
             bias = torch.zeros_like(module.bias)
             bias[module.hidden_size : 2 * module.hidden_size] = 1.0  # the forget gate
             init.copy_(module.bias, bias)
+        elif module is self.classifier.indicator:  # words without a mark have zeros
+            vectors = torch.empty_like(module.weight).uniform_(-1.0, 1.0)
+            vectors[0] = 0.0
+            init.copy_(module.weight, vectors)
         else:
             super()._init_weights(module)

@@ -1,11 +1,11 @@
 """transformers' pipeline for ELMo taggers: each word is one token, and a CRF decodes the tags."""
 
+from traceback import walk_stack
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import TokenClassificationPipeline
-from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_elmo import IGNORE_INDEX
 from .modeling_elmo import align_left, scatter
@@ -27,7 +27,7 @@ def continues_span(before: str, tag: str) -> bool:
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     """transformers' pipeline for [`ElmoForTokenClassification`]: `pipeline("token-classification", model=folder,
     pipeline_class=ElmoTokenClassificationPipeline)`, or, where hf_elmo is not installed, `trust_remote_code=True`. Of a
-    model object it is the pipeline by itself: the end of this file puts that choice into transformers' table."""
+    model object it is the pipeline by itself, by [`choose_pipeline`]."""
 
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
@@ -83,15 +83,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         return list(map(self.group_sub_entities, spans))
 
 
-# What `pipeline` makes of a model object, as it looks for the pipelines of a checkpoint's configuration alone.
-_registered = PIPELINE_REGISTRY.supported_tasks["token-classification"]
-_of_others = _registered["impl"] if isinstance(_registered["impl"], type) else TokenClassificationPipeline
-
-
-class _PipelineOfModel(TokenClassificationPipeline):
-    def __new__(cls, **options: Any) -> TokenClassificationPipeline:
-        is_ours = "token-classification" in getattr(options["model"], "custom_pipelines", ())
-        return (ElmoTokenClassificationPipeline if is_ours else _of_others)(**options)
-
-
-_registered["impl"] = _PipelineOfModel
+def choose_pipeline() -> None:
+    """Turns the pipeline that calls a model's attribute into [`ElmoTokenClassificationPipeline`]. Of a model object,
+    transformers makes the pipeline that its table has for the task, which is the same for all models; so the model
+    itself chooses, and the table stays as it is."""
+    for frame, _ in walk_stack(None):  # between them are the wrappers of PEFT and `torch.compile`
+        if type(caller := frame.f_locals.get("self")) is TokenClassificationPipeline:
+            caller.__class__ = ElmoTokenClassificationPipeline
+            return

@@ -141,6 +141,6 @@ def stored(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor
     """The batch with the layers of the biLM in place of `input_ids`."""
     marker = batch["input_ids"][:, :, 1]
     inputs = ElmoInputs(batch["input_ids"], batch["attention_mask"], output_hidden_states=True)
-    layers = torch.stack(model.read_words(inputs)[1], dim=2).detach()
+    layers = torch.stack(model.read_words(inputs).hidden_states, dim=2).detach()
     others = {name: value for name, value in batch.items() if name != "input_ids"}
     return {**others, "bilm_layers": layers, "special_tokens_mask": ((marker == 257) | (marker == 258)).long()}

@@ -48,12 +48,12 @@ def reference(*arguments):
         return bilstm_layer(*arguments)
 
 
-def everything(function, inputs, batch_sizes, state, weights, *clips):
+def everything(function, inputs, state, batch_sizes, weights, *clips):
     """Outputs, final state, and the gradients of inputs, state and weights for a random loss over all of the former."""
     arguments = tree_map_only(Tensor, lambda x: x.detach().clone().requires_grad_(), (inputs, state, weights))
     leaves = [leaf for leaf in tree_leaves(arguments) if leaf is not None]
     inputs, state, weights = arguments
-    outputs, state = function(inputs, batch_sizes, state, weights, *clips)
+    outputs, state = function(inputs, state, batch_sizes, weights, *clips)
     generator = torch.Generator().manual_seed(1)
     results = outputs, *state
     loss = sum((x.double() * torch.randn(x.shape, generator=generator, dtype=torch.float64)).sum() for x in results)

@@ -23,8 +23,8 @@ def way(request) -> str:
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
 def test_equals_plain_pytorch(batch_sizes, projected, clips):
     for directions in (2, 1):
-        layer = random_layer(batch_sizes, directions=directions, projected=projected)
-        arguments = layer[0], batch_sizes, *layer[1:], *clips
+        inputs, state, weights = random_layer(batch_sizes, directions=directions, projected=projected)
+        arguments = inputs, state, batch_sizes, weights, *clips
         with kernels.use("onednn-training"), record() as ran:
             found = everything(bilstm_layer, *arguments)
         assert ran == [("lstm", "onednn-training")]
@@ -42,9 +42,9 @@ def test_other_types_of_products_and_float32_state(way, dtype, autocast):
         cast = [LstmWeights(*(x.to(dtype) for x in own)) for own in weights]
         layer = inputs.to(dtype), (state[0].to(dtype), state[1]), cast
     with torch.autocast("cpu", torch.bfloat16 if dtype == torch.float64 else dtype, enabled=autocast):
-        found = everything(bilstm_layer, layer[0], ENDING, *layer[1:])
+        found = everything(bilstm_layer, *layer[:2], ENDING, layer[2])
     assert [x.dtype for x in found[:3]] == [dtype, dtype, torch.promote_types(dtype, torch.float32)]
-    expected = everything(reference, exact[0], ENDING, *exact[1:])
+    expected = everything(reference, *exact[:2], ENDING, exact[2])
     assert_near([x.float() for x in found], expected, 3e-6 if dtype == torch.float64 else 4e-2)
 
 
@@ -58,12 +58,12 @@ def test_gradient_passes_at_the_clip_and_not_beyond(way):
     at_bound = torch.tensor(bound, requires_grad=True)
     at_bound.clamp(-bound, bound).backward()
     passed = at_bound.grad.item() if way == "off" else 1.0
-    _, (_, last) = bilstm_layer(torch.zeros(1, 2, 7), [1, 1], (torch.zeros(1, 1, CELL), c), weights, bound)
+    _, (_, last) = bilstm_layer(torch.zeros(1, 2, 7), (torch.zeros(1, 1, CELL), c), [1, 1], weights, bound)
     last.sum().backward()
     assert c.grad.flatten().tolist() == [0.0, passed, *[1.0] * (CELL - 4), passed, 0.0]
 
 
 def test_backward_twice(way):
     inputs, state, weights = random_layer(ENDING)
-    outputs, _ = bilstm_layer(inputs.requires_grad_(), ENDING, state, weights, 0.5, 0.4)
+    outputs, _ = bilstm_layer(inputs.requires_grad_(), state, ENDING, weights, 0.5, 0.4)
     assert torch.equal(*(torch.autograd.grad(outputs.sum(), inputs, retain_graph=True)[0] for _ in range(2)))

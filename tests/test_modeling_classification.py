@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel
 from hf_elmo.modeling_classification_elmo import sequence_classification_loss
@@ -226,12 +227,14 @@ def test_quantized_weights_that_are_integers_stay_frozen() -> None:
     assert every - trained(model) == {"elmo.char_encoder.projection.weight"}
 
 
-def test_a_new_head_on_a_frozen_bilm_is_not_trained_at_a_low_rate_without_a_warning(tmp_path, caplog) -> None:
-    small_model().save_pretrained(tmp_path)
-    models = [ElmoForSequenceClassification.from_pretrained(tmp_path) for _ in range(2)]
-    for model, rate, warnings in zip(models, (1e-3, 5e-5), (0, 1), strict=True):
-        optimizer = torch.optim.AdamW(model.parameters(), rate)
-        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)  # the first step of a warmup
-        for _ in range(2):
-            optimizer.step()
-        assert caplog.text.count("learning rate") == warnings
+def test_the_first_step_of_a_new_head_says_which_learning_rate_it_needs(tmp_path, inputs, caplog) -> None:
+    small_model().save_pretrained(tmp_path / "bilm")
+    new = ElmoForSequenceClassification.from_pretrained(tmp_path / "bilm")
+    new.save_pretrained(tmp_path / "head")
+    trained = ElmoForSequenceClassification.from_pretrained(tmp_path / "head")
+    unfrozen = ElmoForSequenceClassification.from_pretrained(tmp_path / "bilm", freeze_bilm=False)
+    logging.warning_once.cache_clear()
+    runs = ((new, False, 0), (trained, True, 0), (unfrozen, True, 0), (new, True, 1), (new, True, 1))
+    for model, mode, messages in runs:
+        model.train(mode)(**inputs)
+        assert caplog.text.count("learning rate") == messages

@@ -36,8 +36,8 @@ class Slow:
         vectors, encoded = [], []
         for sentence in DOCUMENTS[number]:  # each alone
             inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
-            ((words, _),), _ = model.read_words(ElmoInputs(**inputs))
-            (text,) = model.classifier.embed([words])
+            ((read, _),), _ = model.read_words(ElmoInputs(**inputs))
+            (text,) = model.classifier.embed(read)
             vectors.append(text[0][0])
             encoded.append(model.classifier.encode(*text)[0])
         self.x, self.h = torch.cat(vectors), torch.cat(encoded)

@@ -64,8 +64,7 @@ def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[Tens
 def test_the_network_is_that_of_the_papers(tokenizer, head: str) -> None:
     model, batch = make(head).double(), batch_of(tokenizer, "answers", words=True)
     output, lowest = model(**batch, output_hidden_states=True), torch.finfo(torch.float64).min
-    both_texts, _ = model.read_words(ElmoInputs(**without_labels(batch)))
-    embedded = model.qa_outputs.embed(both_texts)
+    embedded = model.qa_outputs.embed(model.read_words(ElmoInputs(**without_labels(batch))))
     losses, no_answer_losses = [], []
     for row, (a, b) in enumerate(zip(STARTS.tolist(), ENDS.tolist(), strict=True)):
         texts = []

@@ -5,12 +5,13 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import hf_elmo
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
-from hf_elmo.modeling_elmo import align_left
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
-from tests.factories import SENTENCES, small_model
+from tests.factories import SENTENCES, small_config, small_model
 from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, make, stored, tensors_of, without_labels
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
@@ -223,14 +224,30 @@ def test_new_word_vectors_on_a_bilm(tmp_path, caplog) -> None:
         assert "UNEXPECTED" not in caplog.text
 
 
+def test_modules_of_a_users_head_begin_as_in_pytorch(tmp_path) -> None:
+    class Own(ElmoForSequenceClassification):
+        def __init__(self, config: hf_elmo.ElmoConfig) -> None:
+            super().__init__(config)
+            self.classifier.gru = nn.GRU(3, 400)
+            self.classifier.norm = nn.LayerNorm(5)
+            self.classifier.own_embedding = nn.Embedding(400, 3)
+            self.post_init()
+
+    small_model().save_pretrained(tmp_path)
+    for head in (Own.from_pretrained(tmp_path).classifier, Own(small_config()).classifier):
+        assert head.gru.weight_hh_l0.std().item() == pytest.approx((1 / 400 / 3) ** 0.5, rel=0.05)  # uniform
+        assert head.own_embedding.weight.std().item() == pytest.approx(1, rel=0.1)
+        assert head.norm.weight.eq(1).all()
+
+
 def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path, inputs) -> None:
     make("last").save_pretrained(tmp_path)
     how = {"layer_weights": 1, "output_loading_info": True}
     model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how)
     assert not any(report.values())
-    (words,), layers = model.read_words(ElmoInputs(**inputs, output_hidden_states=True))
-    ((vectors, _, output_mix),) = model.classifier.embed([words])
-    torch.testing.assert_close(vectors, align_left(layers[1], words.is_word)[0])
+    read = model.read_words(ElmoInputs(**inputs, output_hidden_states=True))
+    ((vectors, _, output_mix),) = model.classifier.embed(read)
+    torch.testing.assert_close(vectors, read.texts[0].align(read.hidden_states[1]))
     torch.testing.assert_close(output_mix, vectors)
 
 

@@ -11,13 +11,27 @@ import pandas as pd
 import pytest
 import torch
 from accelerate import disk_offload
+from torch import distributed
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
 from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, TorchAoConfig, pipeline
 
 import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTokenClassification
 from hf_elmo import ElmoTokenizer as Tokenizer
 from tests.factories import SENTENCES, save_checkpoint, small_model
-from tests.heads import HEADS, MODELS, NO_DROPOUT, VECTORS, batch_of, make, make_new, tensors_of, without_labels
+from tests.heads import (
+    HEADS,
+    MODELS,
+    NETWORKS,
+    NO_DROPOUT,
+    VECTORS,
+    batch_of,
+    make,
+    make_new,
+    tensors_of,
+    without_labels,
+)
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
 TEXTS = ["The bank failed. It closed.", "", "A river bank"]
@@ -217,8 +231,50 @@ def test_each_module_that_has_parameters_is_called(tokenizer, name: str) -> None
     for module_name, module in modules.items():
         module.register_forward_hook(lambda *_, name=module_name: called.add(name))
     model(**batch_of(tokenizer, name))
-    # Heads and language models read the biLM's layers, by a method of the ElmoModel, and not its mix.
-    assert modules.keys() - called == (set() if model.base_model is model else {"elmo", "elmo.scalar_mix"})
+    # Heads mix the biLM's layers themselves, and language models have no mix.
+    assert modules.keys() - called == (set() if model.base_model is model else {"elmo.scalar_mix"})
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_a_head_reads_what_a_hook_or_a_subclass_makes_of_the_layers(tokenizer, name: str) -> None:
+    def doubled(module: Any, arguments: Any, output: hf_elmo.modeling_elmo.ElmoModelOutput) -> Any:
+        return type(output)(layers=[2 * layer for layer in output.layers])
+
+    class Doubled(hf_elmo.ElmoModel):
+        def forward(self, *arguments: Any, **options: Any) -> Any:
+            return doubled(self, arguments, super().forward(*arguments, **options))
+
+    model, batch = make(name), batch_of(tokenizer, name)
+    hook = model.elmo.register_forward_hook(doubled)
+    hooked = tensors_of(model(**batch))
+    hook.remove()
+    model.elmo.__class__ = Doubled
+    overridden = tensors_of(model(**batch))
+    model.elmo.__class__ = hf_elmo.ElmoModel
+    for mix in (model.head.scalar_mix, model.head.output_mix):
+        if mix is not None:
+            mix.gamma *= 2
+    torch.testing.assert_close(tensors_of(model(**batch)), hooked)
+    torch.testing.assert_close(hooked, overridden, rtol=0, atol=0)
+
+
+def test_a_sharded_model_is_saved_with_its_code(tmp_path, tokenizer) -> None:
+    model, batch = make("crf"), batch_of(tokenizer, "crf")
+    expected = model(**batch).logits
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    for module in (model.elmo, model):
+        fully_shard(module)
+    torch.testing.assert_close(model(**batch).logits, expected)
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    model.save_pretrained(tmp_path, state_dict=state)
+    distributed.destroy_process_group()
+    assert (
+        model.config.auto_map["AutoModelForTokenClassification"]
+        == f"modeling_tagging_elmo.{model.config.architectures[0]}"
+    )
+    assert (tmp_path / "modeling_tagging_elmo.py").is_file()
+    torch.testing.assert_close(ElmoForTokenClassification.from_pretrained(tmp_path)(**batch).logits, expected)
 
 
 def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path, tokenizer) -> None:

@@ -36,6 +36,37 @@ def run(code: str, **options: object) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, **options).stdout
 
 
+def test_importing_changes_nothing_of_other_libraries() -> None:
+    code = """
+import importlib, pkgutil, sys, types
+from importlib.util import find_spec
+import torch.optim.optimizer, transformers.models.bert.modeling_bert, transformers.pipelines.token_classification
+spacy = find_spec("spacy") and importlib.import_module("spacy.tokens.doc")
+def contents(value, depth):  # of a class the attributes, of a table the entries
+    table = vars(value) if isinstance(value, type) else value
+    if not depth or not isinstance(table, (dict, types.MappingProxyType)):
+        return id(value)
+    entries = dict.items(table) if isinstance(table, dict) else table.items()  # transformers' own would load them
+    return {key: contents(each, depth - 1) for key, each in [*entries]}
+def is_kept(before, after):  # what others have registered may be added
+    if isinstance(before, dict) and isinstance(after, dict):
+        return all(key in after and is_kept(value, after[key]) for key, value in before.items())
+    return before == after
+def attributes():
+    modules = [(name, module) for name, module in sys.modules.items() if name.split(".")[0] in OTHERS]
+    return {(name, key): contents(value, 3) for name, module in modules for key, value in vars(module).items()}
+OTHERS = {"torch", "transformers", "spacy"}
+before = attributes()
+import hf_elmo.conversion
+for module in pkgutil.walk_packages(hf_elmo.__path__, "hf_elmo."):
+    if module.name != "hf_elmo.__main__" and (spacy or module.name != "hf_elmo.integrations.spacy"):
+        importlib.import_module(module.name)
+after = attributes()
+print([name for name, value in before.items() if not is_kept(value, after.get(name))])
+"""
+    assert run(code) == "[]\n"
+
+
 @pytest.mark.slow
 def test_importing_brings_nothing_heavy_along_and_a_stand_in_is_its_class() -> None:
     code = """

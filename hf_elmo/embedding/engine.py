@@ -331,7 +331,7 @@ class CorpusEncoder:
         inputs = vectors.index_select(0, torch.empty_like(indices).index_copy_(0, order, indices))
         if state is None:
             state = tuple(part[:, [direction]] for part in self.model.bilm.initial_state(len(words), vectors))
-        outputs, state = self.model.bilm.run(inputs[None], packing.batch_sizes, state, [direction])
+        outputs, state = self.model.bilm.run(inputs[None], state, packing.batch_sizes, [direction])
         layers = torch.stack([vectors[indices], *(output[0, order] for output in outputs)])
         values = self._chosen(layers, [len(indices)]).transpose(0, 1)
         return values.float().contiguous().cpu().numpy(), state

@@ -104,7 +104,7 @@ def _compute(
     for batch in batches(lengths, batch_tokens):
         input_ids = pad_sequence([torch.from_numpy(rows[index]) for index in batch], batch_first=True)
         inputs = ElmoInputs(input_ids.to(model.device), output_hidden_states=True)
-        layers = torch.stack(model.read_words(inputs)[1], dim=2)
+        layers = torch.stack(model.read_words(inputs).hidden_states, dim=2)
         values = layers.to(getattr(torch, dtype)).cpu()
         if dtype == "float16" and not values.isfinite().all() and layers.isfinite().all():
             raise ValueError("a layer has values over 65504, which dtype='float16' cannot hold: use dtype='bfloat16'.")

@@ -22,11 +22,11 @@ SETTINGS["on,int8"] = NAMES
 
 def call_of(rows: int, width: int = 32) -> LstmCall:
     inputs, state, weights = random_layer([rows, rows], sizes=(width, 128, 96))
-    return LstmCall(inputs, [rows, rows], *state, weights, 3.0, 3.0)
+    return LstmCall(inputs, *state, [rows, rows], weights, 3.0, 3.0)
 
 
 def layer(call: LstmCall, of: Callable = bilstm_layer) -> torch.Tensor:
-    return of(call.inputs, call.batch_sizes, (call.hidden, call.cell), *call[4:])[0]
+    return of(call.inputs, (call.hidden, call.cell), *call[3:])[0]
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ def runs() -> list[tuple[str, str]]:
     """The backends that compute a layer, which is right."""
     inputs, state, weights = random_layer([1, 1, 1], sizes=(32, 64, 32))
     with record() as ran:
-        result = flat(bilstm_layer(inputs, [1, 1, 1], state, weights, 0.5, 0.4))
-    assert_near(result, flat(reference(inputs, [1, 1, 1], state, weights, 0.5, 0.4)), 3e-6)
+        result = flat(bilstm_layer(inputs, state, [1, 1, 1], weights, 0.5, 0.4))
+    assert_near(result, flat(reference(inputs, state, [1, 1, 1], weights, 0.5, 0.4)), 3e-6)
     return ran
 
 

@@ -60,7 +60,7 @@ def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> N
         tensors[name] = reshape(data, tensors[name])
     weights = [LstmWeights(*(tensors.get(f"{field} {d}") for field in LstmWeights._fields)) for d in (0, 1)]
     with pytest.raises(ValueError):
-        bilstm_layer(tensors["inputs"], batch_sizes, (tensors["h"], tensors["c"]), weights, 3.0, 3.0)
+        bilstm_layer(tensors["inputs"], (tensors["h"], tensors["c"]), batch_sizes, weights, 3.0, 3.0)
 
 
 def drawn(data: st.DataObject, tensor: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def test_types_strides_and_autocast(batch_sizes: list[int], data: st.DataObject)
     forward, found = data.draw(st.sampled_from([None, torch.bfloat16, torch.float16])), []
     for setting, backward, strided in (("on", False, False), ("on", True, True), ("off", False, False)):
         with kernels.use(setting), torch.autocast("cpu", forward or torch.bfloat16, enabled=forward is not None):
-            outputs, after = bilstm_layer(inputs, batch_sizes, state, weights)
+            outputs, after = bilstm_layer(inputs, state, batch_sizes, weights)
         results = [x.mT.contiguous().mT if strided else x for x in (outputs, *after)]
         grads = []
         if leaves:

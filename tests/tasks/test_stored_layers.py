@@ -52,7 +52,7 @@ def test_what_is_stored(tokenizer, head) -> None:
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     for row, own in zip(rows, stored, strict=True):
         inputs = ElmoInputs(torch.tensor([row["input_ids"]]), output_hidden_states=True)
-        expected = torch.stack(model.read_words(inputs)[1], dim=2)[0].detach()
+        expected = torch.stack(model.read_words(inputs).hidden_states, dim=2)[0].detach()
         torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
         assert np.array_equal(own["labels"], row["labels"])
         assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
