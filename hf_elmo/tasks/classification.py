@@ -19,7 +19,8 @@ def classification_metrics() -> Metrics:
     left out.
 
     Raises:
-        ValueError: the model has one output, and labels are other numbers than 0 and 1: it predicts numbers.
+        ValueError: the model has one output, and labels are other numbers than 0 and 1: it predicts numbers. (Labels
+            of 0 and 1 count as in the last paragraph also if the model was trained to predict numbers.)
     """
     with extra_needed("train"):
         from sklearn.metrics import accuracy_score, f1_score

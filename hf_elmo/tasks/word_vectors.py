@@ -88,6 +88,10 @@ def add_word_vectors(
         path: a file of vectors, as [`read_word_vectors`] reads it.
         texts: each a string or a list of words. Vectors of words that are not in `texts` are left out.
         fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
+
+    Raises:
+        TypeError: there is no such field.
+        ValueError: weights of the biLM are missing, because it has adapters that are not merged.
     """
     require_fields(fields)
     if isinstance(model, (str, os.PathLike)):
@@ -97,7 +101,10 @@ def add_word_vectors(
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
     config = type(model.config).from_dict(model.config.to_dict(), **sizes, **fields)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name.startswith("elmo.")}
-    extended = type(model).from_pretrained(None, config=config, state_dict=state, dtype=model.dtype)
+    how = {"config": config, "state_dict": state, "dtype": model.dtype, "output_loading_info": True}
+    extended, info = type(model).from_pretrained(None, **how)
+    if missing := [name for name in info["missing_keys"] if name.startswith(("elmo.bilm.", "elmo.char_encoder."))]:
+        raise ValueError(f"model has no {min(missing)}: merge its adapters first, or give a model with ELMo.")
     extended.to(model.device).train(model.training)
     extended.name_or_path = model.name_or_path
     extended.set_word_vectors(vectors)

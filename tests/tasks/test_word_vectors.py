@@ -93,6 +93,7 @@ def test_word_vectors_in_one_call(tmp_path, tokenizer) -> None:
 
 def test_a_head_with_word_vectors_begins_as_one_that_is_loaded(tmp_path, tokenizer) -> None:
     """With the matrix and the mix of the biLM, the fields that are given, and weights of its own."""
+    peft = pytest.importorskip("peft", reason="peft is not installed")
     bilm, fields = small_model(scalar_mix_alignment=True), {"num_labels": 3, "layer_weights": [0, 1, 1]}
     bilm.scalar_mix.scalars.data = torch.tensor([3.0, 0.0, -3.0])
     bilm.scalar_mix.alignment.copy_(torch.randn(22, 22))
@@ -113,6 +114,9 @@ def test_a_head_with_word_vectors_begins_as_one_that_is_loaded(tmp_path, tokeniz
     assert not torch.equal(found.elmo.bilm.layers[0].lstm.bias, model.elmo.bilm.layers[0].lstm.bias)
     with pytest.raises(TypeError, match="encoder"):
         add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", encoder="bilstm")
+    model.add_adapter(peft.LoraConfig(target_modules=["carry"]))
+    with pytest.raises(ValueError, match="adapters"):
+        add_word_vectors(model, tokenizer, tmp_path / "vectors.txt")
 
 
 def test_words_of_texts() -> None:
