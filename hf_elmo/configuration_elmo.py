@@ -229,6 +229,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             self.layer_weights = [float(layer == layers[self.layer_weights]) for layer in layers]
         if self.id2label is None and self.label2id is not None:
             self.id2label = {int(number): name for name, number in self.label2id.items()}
+            if len(self.id2label) < len(self.label2id):
+                raise ValueError(f"label2id is {self.label2id}, but each class needs a number of its own.")
         if self.id2label is not None:
             self.label2id = {name: int(number) for number, name in self.id2label.items()}
         super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})

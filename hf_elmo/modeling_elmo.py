@@ -605,6 +605,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         where hf_elmo is not installed."""
         # A configuration that was loaded with another class may still name what belongs to the other class.
         own = self.is_remote_code()
+        for name in ("scalar_mix_alignment", "settled_start"):  # of a biLM from elsewhere, `head.elmo = other`
+            setattr(self.config, name, getattr(self.base_model.config, name))
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if own else None
         vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
         current = type(self)

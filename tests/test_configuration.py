@@ -25,6 +25,7 @@ CONTRADICTIONS = [
     ("word_embedding_size", {"word_vocab_size": 9}),
     ("num_scalar_mixes", {"num_scalar_mixes": 0}),
     ("id2label", {"id2label": {0: "neg", 1: "neg", 2: "pos"}}),  # `label2id` and predictions would lose a class
+    ("label2id", {"label2id": {"neg": 0, "bad": 0, "pos": 1}}),
     ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
     ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
 ]

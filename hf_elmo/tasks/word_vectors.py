@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints.loading import load_head, require_fields
+from ..checkpoints.loading import load_head, load_weights, require_fields
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import open_file, read_lines
@@ -94,8 +94,8 @@ def add_word_vectors(
         ValueError: weights of the biLM are missing, because it has adapters that are not merged.
     """
     require_fields(fields)
-    if isinstance(model, (str, os.PathLike)):
-        model, _ = load_head(model, tokenizer, "cpu")
+    is_name = isinstance(model, (str, os.PathLike))
+    model = load_head(model, tokenizer, "cpu")[0] if is_name else load_weights(model)  # out of a wrapper
     words = None if texts is None else chain.from_iterable(tokenizer.split_into_words(texts))
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}

@@ -48,7 +48,7 @@ def test_a_head_of_one_language_reads_another(tmp_path, inputs) -> None:
     words = (inputs["attention_mask"] * (inputs["input_ids"][:, :, 1] < 257))[:, :, None]
     expected = english.classifier.out_proj((hidden * words).sum(1) / words.sum(1).clamp(min=1))
     english.elmo = model
-    spanish.save_pretrained(tmp_path / "saved")
+    english.save_pretrained(tmp_path / "saved")
     saved = ElmoForSequenceClassification.from_pretrained(tmp_path / "saved")
     for head in (spanish, english, saved, exportable(spanish)):
         torch.testing.assert_close(head(**inputs).logits, expected, atol=1e-5, rtol=1e-5)
