@@ -291,7 +291,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
         """As in [`ElmoPreTrainedModel`]. The first training step of a new head says which learning rate it needs."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        model.is_new = bool(info["missing_keys"])
+        model.is_new = bool(info["missing_keys"] or info["mismatched_keys"])
         return (model, info) if output_loading_info else model
 
     @property
