@@ -2,10 +2,9 @@
 
 from hf_elmo.checkpoints.hub import add_remote_code
 
-from .alignment import find_alignment
 from .allennlp import export, load
 from .convert import convert
 from .onnx import export_onnx, exportable
 from .published import all_names
 
-__all__ = ["add_remote_code", "all_names", "convert", "export", "export_onnx", "exportable", "find_alignment", "load"]
+__all__ = ["add_remote_code", "all_names", "convert", "export", "export_onnx", "exportable", "load"]

@@ -20,9 +20,8 @@ from hf_elmo.checkpoints.loading import load_weights, tokenizer_of
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import SUFFIXES, ElmoModel
 from hf_elmo.text_elmo import read_vocabulary
-from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids
+from hf_elmo.tokenization_elmo import embedded_ids
 from hf_elmo.utils.extras import extra_needed
-from hf_elmo.utils.spelling import Speller
 
 from .checkpoint import NamedArrays, Source, model_of, new_model, new_path
 from .files import find_files, read_json
@@ -258,45 +257,33 @@ def read_hdf5(path: str | Path) -> NamedArrays:
     return datasets
 
 
-def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) -> Source:
+def read_allennlp(source: Path, *others: Path) -> Source:
     """Reads AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository. Text of a word-level model, or of
     one whose files have simple_elmo's names (`options.json`, `model.hdf5`), is split at whitespace.
 
     `source` is the options file, and the first of `others` the weights file; or `source` is a folder with one
-    `*options*.json` and one `*.hdf5`. The next path is the vocabulary: for a word-level model, and with `words`, by
-    default the only `vocab*.txt` beside the weights or `words`; else, of the softmax, `vocab.txt` or `vocab.txt.gz`.
-    `words` is a file of bilm-tf's `dump_token_embeddings`, whose `embedding` takes the place of the characters.
+    `*options*.json` and one `*.hdf5`. The next path is the vocabulary, by default a file beside the weights: for a
+    word-level model the only `vocab*.txt`; else, of the softmax, `vocab.txt` or `vocab.txt.gz`.
     """
-    words = None if words is None else Path(words)
     if others and not source.is_dir():
         options, weights, *vocabularies = source, *others
     else:
-        options, weights, *vocabularies = _only(source, "*options*.json"), _only(source, "*.hdf5", words), *others
+        options, weights, *vocabularies = _only(source, "*options*.json"), _only(source, "*.hdf5"), *others
     fields, datasets = read_options(options), read_hdf5(weights)
-    needs_words = words is not None or not fields["char_filters"]
+    needs_words = not fields["char_filters"]
     if not vocabularies:
-        found = find_files((words or weights).parent, "vocab*.txt" if needs_words else "vocab.txt*")
+        found = find_files(weights.parent, "vocab*.txt" if needs_words else "vocab.txt*")
         vocabularies = [file for file in found if file.suffix in (".txt", ".gz")]
     embedded = read_vocabulary(vocabularies[0]) if len(vocabularies) == 1 and needs_words else ()
     config, arrays = read_bilm(fields, datasets, str(weights), embedded)
     of_simple_elmo = (options.name, weights.name) == ("options.json", "model.hdf5")
     splitting = "lm1b" if config.char_filters and not of_simple_elmo else "whitespace"
-    files = [options, weights]
-    if words is not None:
-        ids = Speller(ElmoTokenizer(max_word_length=config.max_word_length), boundary_words=True)
-        with torch.no_grad():
-            own = model_of(config, arrays).char_encoder(torch.from_numpy(ids.characters(embedded[:100]))).numpy()
-        table, files = read_hdf5(words), [*files, words]
-        datasets = {name: array for name, array in datasets.items() if name.startswith("RNN_")} | table
-        config, arrays = read_bilm(fields | {"char_filters": []}, datasets, str(words), embedded)
-        if not np.allclose(table["embedding"][:100], own, rtol=1e-3, atol=1e-3):
-            raise ValueError(f"{words}: 'embedding' does not hold the model's vectors of the vocabulary's words.")
-    files += vocabularies[:1]
+    files = [options, weights, *vocabularies[:1]]
     return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=next(iter(vocabularies), None))
 
 
-def _only(folder: Path, pattern: str, other: Path | None = None) -> Path:
-    files = [file for file in find_files(folder, pattern) if other is None or not file.samefile(other)]
+def _only(folder: Path, pattern: str) -> Path:
+    files = find_files(folder, pattern)
     if len(files) != 1:
         raise ValueError(f"{folder} has {len(files)} files {pattern}: give the paths of one model's files.")
     return files[0]

@@ -33,7 +33,6 @@ def convert(
     elmo_options: str | Path | None = None,
     use: str | None = None,
     bilm_only: bool = False,
-    words: str | Path | None = None,
     align: str | Path | None = None,
     align_layer: int | None = None,
 ) -> Path:
@@ -58,10 +57,8 @@ def convert(
         elmo_options: the `options.json` of the ELMo, for a task's model of AllenNLP whose files lack it.
         use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert, alone.
         bilm_only: convert the biLM of a task's model of AllenNLP without its head; the card names what is left behind.
-        words: a file of bilm-tf's `dump_token_embeddings` (`vocab_embedding.hdf5`) for AllenNLP's files: the checkpoint
-            has these vectors of the words of a vocabulary, in place of the characters.
         align: a file of a matrix `[2P, 2P]` (`.npy` or `.pth`) that maps the model's vectors to those of another
-            language's model (see [`find_alignment`]). The checkpoint multiplies its mix by it, and the mix is fixed.
+            language's model. The checkpoint multiplies its mix by it, and the mix is fixed.
         align_layer: the layer whose vectors the matrix maps, by default the mean of all.
 
     Raises:
@@ -84,7 +81,7 @@ def convert(
             given = files if len(files) == 1 else [files[0].parent]
     if not given:
         raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
-    settings = {"options": elmo_options, "use": use, "words": words, "bilm_only": bilm_only or None}
+    settings = {"options": elmo_options, "use": use, "bilm_only": bilm_only or None}
     with unpack(given[0]) as source:
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})

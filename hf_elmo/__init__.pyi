@@ -34,7 +34,6 @@ from .tasks.classification import classification_metrics as classification_metri
 from .tasks.coreference import CoreferenceCollator as CoreferenceCollator
 from .tasks.coreference import coreference_metrics as coreference_metrics
 from .tasks.coreference import encode_document as encode_document
-from .tasks.coreference import gap_scores as gap_scores
 from .tasks.coreference import read_conll2012 as read_conll2012
 from .tasks.coreference import resolve as resolve
 from .tasks.coreference import score_clusters as score_clusters

@@ -101,12 +101,16 @@ def small_language_model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
     return small_model(ElmoForPreTraining, vocab_size=len(tokenizer.vocabulary), num_sampled=5)
 
 
+def sentence_ids(vocabulary: Vocabulary, sentence: str) -> np.ndarray:
+    return np.array([vocabulary.bos_id, *vocabulary.ids(sentence.split()), vocabulary.eos_id])
+
+
 def sentence_logits(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, sentence: str) -> tuple:
     """Log-probabilities at each position of a single sentence, in both directions, and the ids of its words."""
     inputs = tokenizer(sentence.split(), is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():
         output = model(**inputs)
-    words = Vocabulary.of(tokenizer).sentence_ids(sentence.split())
+    words = sentence_ids(Vocabulary.of(tokenizer), sentence)
     tables = [logits[0].double().log_softmax(-1) for logits in (output.forward_logits, output.backward_logits)]
     return *tables, words
 

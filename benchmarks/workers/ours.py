@@ -69,7 +69,8 @@ def pretraining(windows: list[list[str]], vocabulary: str) -> float:
     half = len(windows) // 2
     inputs = []
     for rows in (windows, windows[half:] + windows[:half]):
-        labels = neighbor_labels(torch.stack([torch.from_numpy(words.sentence_ids(row)) for row in rows]))
+        ids = [[words.bos_id, *words.ids(row), words.eos_id] for row in rows]
+        labels = neighbor_labels(torch.tensor(ids))
         encoded = STATE["tokenizer"](rows, is_split_into_words=True, return_tensors="pt").to(STATE["device"])
         inputs.append({**encoded, "labels": labels.to(STATE["device"])})
     batches, state = cycle(inputs), None

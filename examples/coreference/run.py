@@ -7,15 +7,18 @@ as often a woman's as a man's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 
 import hf_elmo
 from examples.comparison import DROPOUT, compare, gain, options, parsed, rows_of_table, sizes, with_glove
 from examples.data import gap, litbank
+from hf_elmo.tasks.coreference import Span
+from hf_elmo.tasks.task import precision_recall_f1, ratio
 
 HEAD = {
     "encoder_type": "bilstm",
@@ -28,6 +31,7 @@ HEAD = {
 }
 SETTINGS = {"num_train_epochs": 6, "per_device_train_batch_size": 1, "learning_rate": 1e-3, "max_grad_norm": 5.0}
 TESTED = 40  # sentences of each document of dev and test, more than of training documents, for less noise
+GENDERS = dict.fromkeys(("he", "him", "his"), "masculine") | dict.fromkeys(("she", "her", "hers"), "feminine")
 METRICS = {
     "conll_f1": "mean F1",
     "mentions_kept": "mentions kept",
@@ -56,12 +60,40 @@ def in_lines(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "Text": re.sub(r"(?<=[.!?]) (?=[\"'(]?[A-Z])", "\n", row["Text"])}
 
 
+def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
+    """Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to. It
+    is one of which the pronoun's cluster has a mention that is the name, a part of it, or ends with it (*Mr. Obama*).
+
+    Args:
+        rows: with the columns of GAP's files: `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...(or text).
+        clusters: the clusters of each row, each mention a `(start, end)` in `Text`.
+
+    Returns:
+        fractions: `precision`, `recall`, `f1`; the same with the prefixes `masculine_` and `feminine_`; and `bias`, the
+        feminine F1 divided by the masculine F1.
+    """
+    counts = {gender: np.zeros(3) for gender in ("masculine", "feminine")}  # correct, predicted and true references
+    for row, row_clusters in zip(rows, clusters, strict=True):
+        starts = {name: int(row[f"{name}-offset"]) for name in ("Pronoun", "A", "B")}
+        places = {name: (start, start + len(row[name])) for name, start in starts.items()}
+        mentions = [one for own in row_clusters if places["Pronoun"] in map(tuple, own) for one in own]
+        for name in ("A", "B"):
+            start, end = places[name]
+            predicted = any((start <= a and b <= end) or (a <= start and b == end) for a, b in mentions)
+            true = str(row[f"{name}-coref"]).upper() == "TRUE"
+            counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
+    scores: dict[str, float] = {}
+    for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
+        scores |= precision_recall_f1(ratio(correct, predicted), ratio(correct, true), gender and f"{gender}_")
+    return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
+
+
 def scores_on_gap(
     rows: Sequence[dict], tokenizer: hf_elmo.ElmoTokenizer, model: hf_elmo.ElmoForCoreferenceResolution
 ) -> dict[str, float]:
     """The scores of a trained model on the texts of GAP."""
     resolved = hf_elmo.resolve(model, [row["Text"] for row in rows], tokenizer=tokenizer)
-    scores = hf_elmo.gap_scores(rows, [text.characters for text in resolved])
+    scores = gap_scores(rows, [text.characters for text in resolved])
     return {f"gap_{name}": value for name, value in scores.items()}
 
 

@@ -45,9 +45,6 @@ def convert(
     bilm_only: Annotated[
         bool, flag("--bilm-only", "convert only the biLM of a model.tar.gz, without its head")
     ] = False,
-    words: Annotated[
-        str | None, option("FILE", "hdf5 file of the vectors of a vocabulary, kept in place of the characters")
-    ] = None,
     align: Annotated[
         str | None, option("FILE", "matrix to another language's vectors, .npy or .pth, behind a fixed mix")
     ] = None,

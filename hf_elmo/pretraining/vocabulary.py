@@ -45,10 +45,6 @@ class Vocabulary:
         """The ids of words, `[words]` int64; words outside the vocabulary get the id of `<UNK>`."""
         return np.array([self._ids.get(word, self.unk_id) for word in words], dtype=np.int64)
 
-    def sentence_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of `<S>`, the words and `</S>`, `[words + 2]` int64."""
-        return np.concatenate(([self.bos_id], self.ids(words), [self.eos_id]))
-
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
         """Reads a UTF-8 file with one word a line."""
@@ -79,12 +75,7 @@ def require_vocabulary(path: str | Path) -> None:
         raise ValueError(f"{path} is no vocabulary (which has {', '.join(SPECIAL_WORDS)}): choose another name")
 
 
-def build_vocabulary(
-    sentences: Iterable[Sequence[str]],
-    size: int | None = None,
-    min_count: int = 1,
-    max_words_in_memory: int = 20_000_000,
-) -> Vocabulary:
+def build_vocabulary(sentences: Iterable[Sequence[str]], size: int | None = None, min_count: int = 1) -> Vocabulary:
     """Counts words and keeps the most frequent ones, ties in alphabetical order. Words with a line break or with
     whitespace around them, which a file with one word a line cannot hold, are left out.
 
@@ -92,9 +83,6 @@ def build_vocabulary(
         sentences: each a list of words; read once, not kept in memory.
         size: number of words of the vocabulary, the three special ones included; all by default.
         min_count: words with fewer occurrences are left out.
-        max_words_in_memory: number of distinct words counted at a time. Beyond it the rarest are dropped (counts of 1,
-            then of 2, ...) to bound the memory; the count of a frequent word is then too small by at most the sum of
-            these counts.
 
     Raises:
         ValueError: no word is left, or `size` has no room for one.
@@ -102,12 +90,8 @@ def build_vocabulary(
     if size is not None and size <= len(SPECIAL_WORDS):
         raise ValueError(f"size is {size}, but must be {len(SPECIAL_WORDS) + 1} or more")
     counts: Counter[str] = Counter()
-    dropped = 0
     for words in tqdm(sentences, "Counting words", unit=" sentences"):
         counts.update(as_list(words, "a sentence"))
-        while len(counts) > max_words_in_memory:
-            dropped += 1
-            counts = Counter({word: count for word, count in counts.items() if count > dropped})
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     words = [word for _, word in ranked if word.strip(" \t") == word != "" and word not in SPECIAL_WORDS]
     words = [word for word in words if not {"\n", "\r"} & set(word)]

@@ -1,4 +1,4 @@
-"""Coreference: documents as rows, batches, clusters of texts, and scores: MUC, B-cubed, CEAF and GAP."""
+"""Coreference: documents as rows, batches, clusters of texts, and scores: MUC, B-cubed and CEAF."""
 
 import os
 import re
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
 Clusters = Sequence[Sequence[Hashable | list[Hashable]]]
-GENDERS = dict.fromkeys(("he", "him", "his"), "masculine") | dict.fromkeys(("she", "her", "hers"), "feminine")
 
 
 @dataclass(frozen=True)
@@ -228,34 +227,6 @@ def _ceaf(key: list[set], response: list[set]) -> tuple[float, float]:
     similarity = np.array([[2 * len(k & r) / (len(k) + len(r)) for r in response] for k in key])
     best = similarity[linear_sum_assignment(similarity, maximize=True)].sum() if key and response else 0.0
     return best, len(key)
-
-
-def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
-    """Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to. It
-    is one of which the pronoun's cluster has a mention that is the name, a part of it, or ends with it (*Mr. Obama*).
-
-    Args:
-        rows: with the columns of GAP's files: `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...(or text).
-        clusters: the clusters of each row, each mention a `(start, end)` in `Text`.
-
-    Returns:
-        fractions: `precision`, `recall`, `f1`; the same with the prefixes `masculine_` and `feminine_`; and `bias`, the
-        feminine F1 divided by the masculine F1.
-    """
-    counts = {gender: np.zeros(3) for gender in ("masculine", "feminine")}  # correct, predicted and true references
-    for row, row_clusters in zip(rows, clusters, strict=True):
-        starts = {name: int(row[f"{name}-offset"]) for name in ("Pronoun", "A", "B")}
-        places = {name: (start, start + len(row[name])) for name, start in starts.items()}
-        mentions = [one for own in row_clusters if places["Pronoun"] in map(tuple, own) for one in own]
-        for name in ("A", "B"):
-            start, end = places[name]
-            predicted = any((start <= a and b <= end) or (a <= start and b == end) for a, b in mentions)
-            true = str(row[f"{name}-coref"]).upper() == "TRUE"
-            counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
-    scores: dict[str, float] = {}
-    for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
-        scores |= precision_recall_f1(ratio(correct, predicted), ratio(correct, true), gender and f"{gender}_")
-    return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
 
 
 def resolve(

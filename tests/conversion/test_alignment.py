@@ -7,8 +7,9 @@ from scipy.stats import ortho_group
 from torch.nn.functional import cosine_similarity
 from transformers import AutoModel, AutoTokenizer
 
+from examples.alignment import find_alignment
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, embed
-from hf_elmo.conversion import export, exportable, find_alignment
+from hf_elmo.conversion import export, exportable
 from hf_elmo_cli import main
 from tests.factories import SENTENCES, save_checkpoint, small_model
 from tests.source_files import write_files

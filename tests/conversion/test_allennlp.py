@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, export, load
 from hf_elmo.conversion.allennlp import read_hdf5, read_weights
-from hf_elmo_cli import main
 from tests.factories import layers_of, small_model, write_lines
 from tests.reference import NumpyELMo
 from tests.source_files import WORDS, make_arrays, make_options, write_files, write_words
@@ -43,7 +41,6 @@ UNFIT = {
 UNFIT_VOCABULARIES = {
     r"'embedding' has the shape \(8, \d\), not \(7, \d\)": WORDS[:-1],
     "the vocabulary lacks </S>": ["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."],
-    "does not hold the model's vectors": WORDS[::-1],
     "the vocabulary lacks <S>: give the file": None,
 }
 # Words that the lists have and lack; `<S>` in a text is no boundary.
@@ -134,37 +131,10 @@ def test_a_word_level_model_and_back(lstm: dict, tmp_path) -> None:
     torch.testing.assert_close(again.state_dict(), ElmoModel.from_pretrained(out).state_dict(), rtol=0, atol=0)
 
 
-def write_table(source: tuple[Path, Path], words: list[str]) -> Path:
-    """The vectors of words as bilm-tf's `dump_token_embeddings` writes them, and a vocabulary beside them."""
-    reference = NumpyELMo(*source)
-    vectors = {"<S>": reference.vectors([])[0], "</S>": reference.vectors([])[1]}
-    rows = [vectors.get(word, reference.vectors([word])[1]).numpy() for word in words]
-    write_lines(source[0].parent / "vocab_small.txt", words)
-    with h5py.File(source[0].with_name("vocab_embedding.hdf5"), "w") as file:
-        file["embedding"] = np.array(rows, np.float32)
-    return source[0].with_name("vocab_embedding.hdf5")
-
-
-def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(source, tmp_path) -> None:
-    table, characters = write_table(source, WORDS), load(*source)
-    assert main(["convert", str(source[0].parent), str(tmp_path / "out"), "--words", str(table)]) == 0
-    model = ElmoModel.from_pretrained(tmp_path / "out")
-    assert [key for key in model.state_dict() if "char" in key] == ["char_encoder.word_embedding.weight"]
-    texts = [[word if word in WORDS else "<UNK>" for word in text] for text in TEXTS]
-    found, expected = layers_of_checkpoint(tmp_path / "out"), layers_of(characters, ElmoTokenizer(), texts)
-    np.testing.assert_allclose(np.concatenate(found, 1), np.concatenate(expected, 1), rtol=0, atol=1e-6)
-    write_table(source, ["the", "<S>", "</S>"])  # as in bilm-tf's usage_token.py, which has no unknown words
-    convert(*source, source[0].with_name("vocab_small.txt"), tmp_path / "small", words=table)
-    assert ElmoModel.from_pretrained(tmp_path / "small").char_encoder.word_embedding.weight[1].eq(0).all()
-
-
 @pytest.mark.parametrize(("error", "words"), UNFIT_VOCABULARIES.items())
-def test_a_vocabulary_that_does_not_fit(error: str, words: list | None, source, tmp_path) -> None:
-    table, (options, _) = write_table(source, WORDS), write_words(tmp_path / "words")
-    for vocabulary in (table.with_name("vocab_small.txt"), options.with_name("vocab.txt")):
-        vocabulary.unlink() if words is None else write_lines(vocabulary, words)
+def test_a_vocabulary_that_does_not_fit(error: str, words: list | None, tmp_path) -> None:
+    options, _ = write_words(tmp_path / "words")
+    vocabulary = options.with_name("vocab.txt")
+    vocabulary.unlink() if words is None else write_lines(vocabulary, words)
     with pytest.raises(ValueError, match=error):
-        convert(*source, tmp_path / "out", words=table)
-    if words != WORDS[::-1]:  # a word-level model has nothing to compare its table with
-        with pytest.raises(ValueError, match=error):
-            convert(options.parent, tmp_path / "out")
+        convert(options.parent, tmp_path / "out")

@@ -9,7 +9,7 @@ import torch
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.texts import Texts
-from tests.factories import TEXTS
+from tests.factories import TEXTS, sentence_ids
 
 KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
 
@@ -122,7 +122,7 @@ def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size
     counted = torch.cat([batch["labels"][..., way].flatten() for data in parts for batch in one_pass(data)])
     vocabulary = parts[0].encoder.vocabulary
     ends = slice(1, None) if way == 0 else slice(None, -1)
-    expected = torch.cat([torch.from_numpy(vocabulary.sentence_ids(text.split())[ends]) for text in TEXTS])
+    expected = torch.cat([torch.from_numpy(sentence_ids(vocabulary, text)[ends]) for text in TEXTS])
     assert counted[counted >= 0].sort().values.tolist() == expected.sort().values.tolist()
 
 

@@ -9,7 +9,7 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.texts import Texts
 from hf_elmo.pretraining.vocabulary import Vocabulary
-from tests.factories import TEXTS, small_model
+from tests.factories import TEXTS, sentence_ids, small_model
 from tests.reference import sentence_layers
 
 
@@ -28,7 +28,7 @@ def carried_by_hand(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, rows: l
         states = [None, None]
         for text in row:
             tokens = torch.tensor(tokenizer.convert_tokens_to_ids(["<S>", *text.split(), "</S>"]))
-            words = torch.from_numpy(vocabulary.sentence_ids(text.split()))
+            words = torch.from_numpy(sentence_ids(vocabulary, text))
             reads, targets = (tokens[:-1], tokens[1:]), (words[1:], words[:-1])
             for way in (0, 1):
                 layers, states[way] = sentence_layers(model.elmo, reads[way], states[way])

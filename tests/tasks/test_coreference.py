@@ -9,6 +9,7 @@ from datasets import Dataset
 from transformers import EvalPrediction
 
 import hf_elmo
+from examples.coreference.run import gap_scores
 from hf_elmo import ElmoTokenizer, encode_document, resolve, score_clusters
 from tests.factories import save_checkpoint, write_lines
 from tests.heads import make
@@ -170,18 +171,18 @@ def spans(*mentions: str) -> list[tuple[int, int]]:
 def test_gap_by_gender() -> None:
     she, he = gap_row("she", "TRUE", "FALSE"), gap_row("he", "FALSE", "TRUE")
     place = GAP_TEXT.index("he,"), GAP_TEXT.index("he,") + 2
-    found = hf_elmo.gap_scores([she, he], [[spans("Ann Lee", "she")], [[*spans("Ann Lee"), place]]])
+    found = gap_scores([she, he], [[spans("Ann Lee", "she")], [[*spans("Ann Lee"), place]]])
     assert (found["feminine_f1"], found["masculine_f1"], found["bias"]) == (1.0, 0.0, 0.0)  # of nothing it is 0
     assert (found["precision"], found["recall"], found["f1"]) == (0.5, 0.5, 0.5)
     clusters = [[spans("she", "Ann Lee")], [], [[*spans("Bob Roy"), place]]]
-    both = hf_elmo.gap_scores([she, she, he], clusters)
+    both = gap_scores([she, she, he], clusters)
     assert both["feminine_f1"] == both["bias"] == pytest.approx(2 / 3)
     for true, false in ((True, False), (np.True_, np.False_)):  # as pandas and datasets read the files
         she, he = gap_row("she", true, false, int), gap_row("he", false, true, int)
-        assert hf_elmo.gap_scores([she, she, he], clusters) == both
+        assert gap_scores([she, she, he], clusters) == both
 
 
 def test_which_mentions_are_a_name() -> None:
     means = {"Ann Lee": 1, "Ann": 1, "Lee": 1, "President Ann Lee": 1, "Ann Lee met Bob Roy": 0}
     rows = [gap_row("she", "TRUE", "FALSE")]
-    assert {name: hf_elmo.gap_scores(rows, [[spans(name, "she")]])["recall"] for name in means} == means
+    assert {name: gap_scores(rows, [[spans(name, "she")]])["recall"] for name in means} == means
