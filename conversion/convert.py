@@ -1,7 +1,11 @@
 """One function that converts any published ELMo, given by its name or its files, to a checkpoint."""
 
+import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
+
+from hf_elmo.reading.files import read_start
 
 from .alignment import add_alignment
 from .allennlp import read_allennlp
@@ -83,6 +87,9 @@ def convert(
         raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
     settings = {"options": elmo_options, "use": use, "bilm_only": bilm_only or None}
     with unpack(given[0]) as source:
+        inside = [file for path in (source, *given[1:]) for file in ([path] if path.is_file() else path.rglob("*"))]
+        for file in filter(os.path.isfile, chain(inside, filter(None, (elmo_options, words, align)))):
+            read_start(file)
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
         if align is not None:
@@ -103,7 +110,8 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
         return read_allennlp, [path, *others]
     models = list(_models(path))
     if len(models) > 1:
-        raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
+        folders = [str(folder.relative_to(path)) for _, folder in models]
+        raise ValueError(f"there are {len(models)} models, in {folders}: give one (extract it, if in an archive).")
     if models:
         return models[0][0], [models[0][1], *others]
     raise ValueError(f"{path} holds no model of AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub.")

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import os
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import chdir, redirect_stdout
 from io import StringIO
@@ -35,6 +36,23 @@ CONLLU += "\n# sent_id = 2\n1\tNo\tno\n2\t!\t!\n"
 SPANISH = [["Vamos", "a", "el", "Mar Muerto"], ["No", "!"]]
 CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP * *\na 0 1 ran VBD (V*) *\n\n#end document\n"
 COLUMN = {"text_column": 1}
+# Text, and what may be text: it is read, and the command says how.
+TEXTS = {
+    "names": "Ann Smith\nBob Smith\nEve Jones\nTom Jones",
+    "contents": "Chapter One\t1\nChapter Two\t1\nChapter Three\t19",
+    "verse": "O Rose thou art sick\nThe invisible worm that\nflies in the night",
+    "code": "import os\nimport re\n\nint main ( )\n{\n}",
+    "subtitles": "1\n00:00:01,000 --> 00:00:02,000\nOh .\n\n2\n00:00:03,000 --> 00:00:04,000\nOh .",
+    "chat": "<ann> hi\n<bob> hi\n<ann> bye",
+    "list": "- apple pie\n- cherry pie\n- pecan pie",
+    "PubTator": "1|t|A title\n1|a|Text .\n1\t2\t7\ttitle\tX\tD1",
+    "i2b2": 'c="pneumonia" 12:3 12:3||t="problem"',
+    "AMR": "# ::snt It is\n(b / be)",
+    "trees": "( (S \n (NP (PRP It)) (VP (VBZ is))))",
+    "CoNLL-2012": "bc/a 0 0 He PRP * - - - - * (0)\nbc/a 0 1 ran VBD * - - - - * (V*) -",
+    "tagged": "Well/UH ,/, no/UH ./.",
+    "vertical": "Barco_N\nrojo_A",
+}
 # Files as they are found, each with the options to read it, and its rows or what says why it is refused.
 FILES = {
     "BOM and CRLF.txt": ("\ufeffa b\r\n\r\nc\r\n", {}, ["a b", "", "c"]),
@@ -63,18 +81,23 @@ FILES = {
     "list of records.txt": ('[{"text": "a"}]\n', {}, "line 1.*input_format='jsonl'"),
     "wiki_00": ('<doc id="1" url="a?b" title="A">\nA\n', {}, "line 1.*extract its text"),
     "name": ('<DOC DOCNO="a">\n', {}, "line 1.*extract its text"),
-    "stanford.txt": ("(3 (2 It) (4 is))\n", {}, "line 1.*extract its text"),
-    "penn.txt": ("( (S (NP-SBJ (PRP It))))\n", {}, "line 1.*extract its text"),
-    "reviews.ft.txt": ("__label__2 Great: a b\n", {}, "line 1.*extract its text"),
-    "TREC_10.label": ("NUM:dist How far is it ?\n", {}, "line 1.*extract its text"),
-    "labeledBow.feat": ("9 0:9 1:1\n", {}, "line 1.*extract its text"),
-    "ca01": ("\n\n\tThe/at Fulton/np-tl County/nn-tl Grand/jj-tl\n", {}, "line 3.*extract its text"),
-    "stanford tagger.txt": ("The_DT cat_NN sat_VBD down_RB\n", {}, "line 1.*extract its text"),
+    "wolof.txt": ("Waaw O\n, O\nDoudou B-PER\n", {}, "line 1.*input_format='conll'"),
+    "two blanks.txt": ("\nEU  B-ORG\nrejects O\n", {}, "line 2.*input_format='conll'"),
+    "lower case.txt": ("eu b-org\nrejects o\n", {}, "line 1.*input_format='conll'"),
+    "underscores.txt": ("EU B_ORG\nrejects O\n", {}, "line 1.*input_format='conll'"),
+    "parts of speech.txt": ("It PRP\nis VBZ\nhere RB\n. .\n", {}, "line 1.*input_format='conll'"),
+    "tweets.txt": ("I\tO\npredict\tV\nI\tO\nwon't\tV\n", {}, "line 1.*input_format='conll'"),
     "no markup.txt": ("<s> (S (see\n(A (b)) 9 0:9 a\n<user> b\n", {}, ["<s> (S (see", "(A (b)) 9 0:9 a", "<user> b"]),
     "quotes.txt": ('[ " tokenized " ]\n{ " text " }\n', {}, ['[ " tokenized " ]', '{ " text " }']),
     "hipe.tsv": ("TOKEN\tNE-COARSE-LIT\n# a = b\nHe\tO\n", {}, "line 1.*input_format='conll'"),
     "quotes.tsv": ('text\n"open\n\nshut"\n', {}, ['"open', "", 'shut"']),
     "quotes of pandas.tsv": ('text\n"a ""b"" c"\n"""d"""\n"e"\n"" f ""\n', {}, ['a "b" c', '"d"', '"e"', '"" f ""']),
+    "all quoted.tsv": ('"title"\t"text"\n"1"\t"a\tb"\n"2"\t"""c"""\n', {}, ["a\tb", '"c"']),
+    "breaks of pandas.tsv": ('text\tn\n"a\nb"\t1\n"c\t2\n', {}, "line 4"),
+    "breaks in quotes.tsv": ('text\tn\n"a\nb"\t1\nc\t2\n', {}, ["a\nb", "c"]),
+    "a tab at the end.tsv": ('text\tn\n"a\t1\nb\t2\t\n', {}, ['"a', "b"]),
+    "a number and semicolons.csv": ("1;a b\n2;c\n", {"text_column": 0}, "'1;a b'.*commas"),
+    "entities.csv": ("R&amp;D; a\n", {"text_column": 0}, ["R&amp;D; a"]),
     "quotes.csv": ('a,text\n1,"two\nlines, ""x"""\n\n2,007\n', {}, ['two\nlines, "x"', "007"]),
     "no header.csv": ('\nham,"two\nlines"\n\nspam,007\n', COLUMN, ["two\nlines", "007"]),
     "a number in place of a name.csv": ("Id,Text\n1,a b\n", COLUMN, "line 1: .*'Text'.* by its name"),
@@ -91,7 +114,11 @@ FILES = {
     "article.csv": ("word " * 600 + "\n", {}, "^.{0,400}$"),
     "pair.csv": ("text,body\n1,a\n", {"columns": ("x",), "pairs": True}, "text_pair_column"),
     "lists.jsonl": ('{"sentence": "a"}\n"c\\ud83d"\n\n["New York", ""]\n', {}, ["a", "c", ["New York", ""]]),
-    "a.json": ('["A text.", "Another."]\n', {}, r"a\.json"),
+    "a.json": ('["A text.", "Another."]\n', {}, r"a\.json.*\.jsonl"),
+    "columns.json": ('{"text": ["Boats leak.", "Rain fell."]}\n', {}, r"columns\.json.*\.jsonl"),
+    "pretty.json": ('[\n {\n  "text": "a"\n }\n]\n', {}, r"line 1, .*\.jsonl"),
+    "pretty.jsonl": ('{\n "text": "a"\n}\n', {}, r"line 1, .*\.jsonl"),
+    "lines.json": ('{"tokens": ["a", "b"]}\n{"tokens": ["c"]}\n', {}, [["a", "b"], ["c"]]),
     "other keys.jsonl": ('{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
     "cut.jsonl": ('"a"\n\n{"text": "b"\n', {}, "line 3, column 13"),
     "letters first.fasta": ("MKV\n>P1\nMKV\n", {}, "line 1"),
@@ -114,6 +141,16 @@ FILES = {
     "hebrew.bmes": ("a S-x\nb\xa0c O\r\n\r\nd O\n", {}, [["a", "b\xa0c"], ["d"]]),
     "header.conll": ("TOKEN\tNE-COARSE-LIT\n# hipe:id = 1\nHe\tO\n", {}, [["He"]]),
     "no header.conll": ("Word NOUN\nToken NOUN\n", {}, [["Word", "Token"]]),
+    "a tab at the end.conll": ("a\tO\nb\tO\t\n\nc\tO\t\n", {}, [["a", "b"], ["c"]]),
+    "a blank.conll": ("a\tO\n \tO\nb\tO\n", {}, [["a", " ", "b"]]),
+    "blanks for tabs.conllu": ("1    We    we    PRON\n2    ran\trun    VERB\n", {}, [["We", "ran"]]),
+    "atis.conll": ("BOS cheap seats EOS\tO B-cost O O\n", {}, "line 1"),
+    "spacy.iob": ("We|O visited|O\n", {}, "line 1"),
+    "webanno.conll": ("#Text=Foo a\n1-1\t0-3\tFoo\t_\n1-1.1\t0-1\tF\t_\n1-2\t4-5\ta\t_\n", {}, [["Foo", "a"]]),
+    "webanno 2.conll": ("1-1\tFoo\t_\n1-2\ta\t_\n\n2-1\tb\t_\n", {}, [["Foo", "a"], ["b"]]),
+    "entities.conll": ("Token Entity\nHe O\n", {}, [["He"]]),
+    "named entities.conll": ("word named_entity\nHe O\n", {}, [["He"]]),
+    "kaggle.conll": ("Sentence Word POS Tag\n1 He PRP O\n2 ran VBD O\n", {"text_column": 1}, [["He", "ran"]]),
     "korean.conll": ("; a b c d\n$a b\n1\ta\tx\n2\tb\ty\n", {}, "line 1.*3 columns"),
     "a.parquet": ("", {}, "whole file"),
     "empty word.conll": ("a\tO\n\tO\n", {}, "line 2"),
@@ -252,6 +289,12 @@ def write_file(folder: Path, name: str) -> Path:
     return folder / name
 
 
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_may_be_text_is_read(tmp_path, name):
+    lines = TEXTS[name].split("\n")
+    assert list(Rows(write_lines(tmp_path / name, lines))) == lines
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_gives_its_rows_or_is_refused_by_name(tmp_path, name):
     """Also if it is compressed."""
@@ -283,9 +326,15 @@ def words_by(command: str, folder: Path, path: Path, options: list[str]) -> set[
         return read(printed.getvalue())
 
 
+def line_about(path: Path, rows: list, form: str) -> str:
+    """What a command prints about the file that it reads."""
+    first = next(row.split() if isinstance(row, str) else row for row in rows)
+    return f"{path}: read as {form}, the first row is {first!s:.60}\n"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_reads_the_same(tmp_path, command):
-    """The same words of the same file, and the same refusal."""
+def test_every_command_reads_the_same(tmp_path, command, capsys):
+    """The same words of the same file, the same line that tells it, and the same refusal."""
     for number, name in enumerate(READ_BY_ALL):
         path, (_, options, expected) = write_file(tmp_path, name), FILES[name]
         given = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
@@ -297,6 +346,8 @@ def test_every_command_reads_the_same(tmp_path, command):
         rows = [row.split() if isinstance(row, str) else row for row in expected]
         words = {word for row in rows for word in row}
         found = words_by(command, folder, path, given)
+        form = options.get("input_format", {".csv": "csv", ".conllu": "conll"}.get(path.suffix))
+        assert line_about(path, rows, form) in capsys.readouterr().err
         assert found == (sum(len(row) + 1 for row in rows) if command == "perplexity" else words), name
 
 
@@ -304,6 +355,7 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
     """Nor `vocab` over a text, as with its arguments in another order."""
     text, words = write_lines(tmp_path / "in" / "a.txt", ["a b"]), write_lines(tmp_path / "b.txt", ["a"])
     (tmp_path / "link.txt").symlink_to(text)
+    parts = write_lines(tmp_path / "v.npz.parts" / "a.txt", ["a"]).parent
     model = str(save_checkpoint(tmp_path / "model", small_model(ElmoForTokenClassification)))
     for arguments in (
         ["embed", text, tmp_path / "link.txt", "--model", model],
@@ -313,11 +365,53 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
         ["vocab", words, text],
         ["pretrain", text, text.parent],
         ["pretrain", text, model, "--init", model],
+        ["embed", text.parent, text.parent / "new.npz", "--model", model],
+        ["embed", parts / "a.txt", tmp_path / "v.npz", "--model", model],
+        ["predict", text.parent, text.parent / "new" / "a.jsonl", "--model", model],
+        ["vocab", text.parent, text.parent / "new.txt"],
+        ["pretrain", text.parent, text.parent / "new"],
+        ["pretrain", words, tmp_path / "new", "--held-out", text, "--vocab", words],
+        ["pretrain", tmp_path / "in", tmp_path / "new", "--held-out", tmp_path / "link.txt"],
     ):
         before = text.read_bytes(), sorted(os.listdir(tmp_path / "model"))
         assert main([*map(str, arguments), "--overwrite"]) == 1
-        assert re.search("is the input|is init|no vocabulary|must end in", capsys.readouterr().err)
+        assert re.search("is the input|is init|no vocabulary|must end in|remove it", capsys.readouterr().err)
         assert (text.read_bytes(), sorted(os.listdir(tmp_path / "model"))) == before
+    with pytest.raises(ValueError, match="held_out"):
+        hf_elmo.pretrain(rows := ["a b"], tmp_path / "new", held_out=rows)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv", "a.conll", "a.fasta", "a.parquet"])
+def test_a_pointer_of_git_lfs_is_refused(tmp_path, name):
+    """In place of a file that was not fetched, by every reader of files."""
+    pointer = tmp_path / name
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    weights = shutil.copy(pointer, tmp_path / "model.hdf5")
+    options = write_lines(tmp_path / "options.json", ["{}"])
+    reads = (lambda: list(Rows(pointer)), lambda: hf_elmo.read_word_vectors(pointer))
+    for read in (
+        *reads,
+        lambda: convert(options, weights, tmp_path / "out"),
+        lambda: convert(tmp_path, tmp_path / "o"),
+    ):
+        with pytest.raises(ValueError, match="git lfs pull"):
+            read()
+
+
+def test_a_folder_of_several_formats_is_told_by_format(tmp_path, capsys):
+    """And by ending: i2b2 has its marks beside its texts. Not with -q; in Python, the log has it."""
+    for name, text in {"1.txt": "\n \n", "2.txt": "a b\n", "3.con": 'c="a"\n', "4.jsonl": '["c"]\n'}.items():
+        (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_text(text)
+    command = ["vocab", f"{tmp_path}/in", f"{tmp_path}/out.txt", "--word-splitting", "whitespace", "--overwrite"]
+    folder = f"{tmp_path}/in/"
+    lines = [f"2 files ({folder}1.txt, ...): read as text, the first row is ['a', 'b']"]
+    lines += [f"{folder}3.con: read as text, the first row is ['c=\"a\"']"]
+    lines += [f"{folder}4.jsonl: read as jsonl, the first row is ['c']"]
+    assert main(command) == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if "read as" in line] == lines
+    assert main(["-q", *command]) == 0
+    assert "read as" not in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")

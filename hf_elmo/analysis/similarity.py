@@ -113,6 +113,7 @@ def nearest_neighbors(
         chunks = _stored_chunks(stored, keys)
     else:
         texts = Rows(corpus, input_format, text_column, encoding, name="corpus")
+        texts.report(tokenizer, pretokenized)
         chunks = _text_chunks(texts, model, tokenizer, pretokenized)
     (query,) = embed(model, [words], tokenizer=tokenizer, layers=keys[0] if len(keys) == 1 else "all", progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))

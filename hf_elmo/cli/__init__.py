@@ -5,6 +5,7 @@ transformers, which takes seconds and is not needed for `--help`, `--version` or
 """
 
 import io
+import logging
 import os
 import re
 import sys
@@ -38,6 +39,10 @@ def common(
     traceback: Annotated[bool, typer.Option("--traceback", help="after an error, show where it happened")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="no progress and no warnings, only errors")] = False,
 ) -> None:
+    reading = logging.getLogger("transformers.hf_elmo.reading.rows")
+    reading.setLevel(logging.WARNING if quiet else logging.INFO)  # a line that says what is read
+    reading.handlers = [logging.StreamHandler()]
+    reading.propagate = False
     if quiet:  # the libraries read these when they are imported, in worker processes, too
         os.environ |= {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         os.environ |= dict.fromkeys(("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY", "DATASETS_VERBOSITY"), "error")

@@ -44,13 +44,14 @@ def vocab(
     one sentence per line, record or row, as for embed."""
     from hf_elmo.pretraining.texts import Texts
     from hf_elmo.pretraining.vocabulary import build_vocabulary, require_vocabulary
-    from hf_elmo.reading.files import Files, local_path, require_free
+    from hf_elmo.reading.files import Files, local_path, require_apart
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
     reading = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
     source = Texts(Files(inputs), None if pretokenized else ElmoTokenizer(word_splitting), **reading)
-    require_free(local_path(output), source.rows.files, overwrite)
+    require_apart(local_path(output), {"the input": source.rows.places}, overwrite)
     require_vocabulary(output)
+    source.report()
     vocabulary = build_vocabulary(source.sentences(), size, min_count)
     vocabulary.save(output)
     print(f"{output}: {len(vocabulary):,} words")

@@ -14,7 +14,7 @@ import torch
 
 from ..checkpoints.loading import Device, Dtype, ensure_loaded
 from ..modeling_elmo import ElmoModel
-from ..reading.files import local_path, require_free
+from ..reading.files import local_path, require_apart
 from ..reading.rows import NamedRow, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.jobs import Job, progress_bar, require_positive, run
@@ -132,8 +132,9 @@ def embed(
     rows = Rows(inputs, input_format, text_column, encoding)
     if output is not None:
         output = local_path(output)
-        require_free(output, rows.files, overwrite)
+        require_apart(output, {"the input": rows.places}, overwrite)
     model, tokenizer = prepare(model, tokenizer, dtype, device)
+    rows.report(tokenizer, pretokenized)
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
     encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, shard_tokens=shard_tokens)
     if output is None:

@@ -40,6 +40,10 @@ def require_writable(output: Path, layout: RowLayout, names: Counter[str], rows:
     """Raises ValueError, before the work, if the result could not be written or read; `names` are those of the rows."""
     if not output.name.lower().endswith(FORMATS):
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
+    if names and names.total() < rows:
+        raise ValueError("some rows are sequences of FASTA, which have names, and others have none: embed them apart")
+    if names and output.name.lower().endswith((".txt", ".txt.gz")):
+        raise ValueError(f"output {str(output)!r} has no place for the names of sequences: use .npz, .hdf5 or .parquet")
     for name, rows_of_name in names.most_common(1):
         if rows_of_name > 1:
             raise ValueError(f"{rows_of_name} sequences are named {name!r}, but each needs its own name: rename them")

@@ -104,6 +104,7 @@ def perplexity(
     splitter = None if pretokenized else encoder.tokenizer
     reading = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
     source = inputs if isinstance(inputs, Texts) else Texts(inputs, splitter, **reading)
+    source.report()
     if stateful:
         sentences = list(source.sentences())
         steps = sum(len(words) + 1 for words in sentences)

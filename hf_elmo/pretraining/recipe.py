@@ -23,7 +23,7 @@ from ..utils.jobs import require_positive
 from ..utils.spelling import require_tokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
-from .texts import Texts, require_different
+from .texts import Texts
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, checkpoints, last_whole_checkpoint
 from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 
@@ -142,12 +142,11 @@ def pretrain(
     reading |= {"input_format": input_format, "text_column": text_column, "encoding": encoding}
     source = Texts(inputs, **reading)
     evaluated = None if held_out is None else Texts(held_out, **reading)
-    read = [*source.rows.files, *(evaluated.rows.files if evaluated else ()), vocabulary]
-    require_apart(output, filter(None, read))
-    require_apart(output, filter(None, [init]), "init")
-    if evaluated is not None:
-        require_different(source, evaluated)
-    elif adapting:
+    read = {"the input": source.rows.places, "held_out": evaluated.rows.places if evaluated else []}
+    require_apart(output, {**read, "the vocabulary": filter(None, [vocabulary]), "init": filter(None, [init])})
+    for texts in filter(None, (source, evaluated)):
+        texts.report()
+    if evaluated is None and adapting:
         if not source.countable:
             raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
         source, evaluated = source.share(held_out=False), source.share(held_out=True)

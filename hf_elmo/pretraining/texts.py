@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain, groupby, islice
@@ -53,6 +52,10 @@ class Texts:
         self._rank = 0
         self._world_size = 1
         self._is_part = False  # whether `inputs` are a part of a data set
+
+    def report(self) -> None:
+        """As [`Rows.report`]."""
+        self.rows.report(self.tokenizer or ElmoTokenizer(), pretokenized=self.tokenizer is None)
 
     def part(self, rank: int, world_size: int) -> Self:
         """The texts that process `rank` of `world_size` reads: each text is in exactly one part."""
@@ -147,10 +150,3 @@ class Texts:
             else:
                 digest.update(str(filesystem.checksum(path)).encode())
         return {"files": len(files), **settings, "files_sha256": digest.hexdigest()}
-
-
-def require_different(texts: Texts, held_out: Texts) -> None:
-    """Raises ValueError if a file or the inputs of `held_out` are also in `texts`, which would then be trained on."""
-    both = set(map(os.path.realpath, texts.rows.files)) & set(map(os.path.realpath, held_out.rows.files))
-    if both or texts.rows.inputs is held_out.rows.inputs:
-        raise ValueError(f"{', '.join(sorted(both)) or 'the data'} is in inputs and in held_out: remove it from one")

@@ -3,32 +3,58 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice
 
 from .files import read_lines
 
+Line = tuple[str, list[str]]  # the place of a line, for error messages, and its columns
 # Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
 NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.:]+ = ")
-NO_WORD_ID = re.compile(r"\d+[-.]\d+")  # CoNLL-U's ranges and empty nodes; in WebAnno, `1-2` numbers a word
 # A first line with the names of the columns, such as HIPE's `TOKEN NE-COARSE-LIT ...`.
-COLUMN = r"lemma|[ux]?pos|feats|head|dep(rel|s)|chunk|ner?|(ner[ _])?(tag|label)s?|ne[lr]?-[-\w]+|render|seg|misc"
-HEADER = re.compile(rf"(id )?(token|word|form)s?( ({COLUMN}))+", re.IGNORECASE)
+COLUMN = r"lemma|[ux]?pos|feats|head|dep(rel|s)|chunk|bio|iob2?|(named[ _])?entit(y|ies)|(\w+[ _])?(tag|label)s?|ner?"
+COLUMN += r"|ne[lr]?-[-\w]+|render|seg|misc"
+HEADER = re.compile(rf"((id|sent(ence)?([ _]?(id|#))?) )?(token|word|form|text)s?( ({COLUMN}))+", re.IGNORECASE)
+RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U's ranges and empty nodes
+PART = re.compile(r"\d+-\d+\.\d+")  # WebAnno's parts of the word `1-2`
+TAG = re.compile(r"O|[BEILMSUW][-_][A-Za-z]\S*", re.IGNORECASE)
 
 
-def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[tuple[str, list[str]]]:
-    """The place of each line of a file in CoNLL's format, for error messages, and its columns; a blank line has none.
-    Tabs separate the columns of a line that has tabs, otherwise spaces do. In a file with tabs, a line that begins with
-    "#" and has none is a comment, of one column. (A no-break space is a part of a word.)"""
-    has_tabs = False
-    lines = enumerate(read_lines(path, encoding), start=1)
-    for is_blank, group in groupby(lines, lambda line: not line[1].strip(" \t\n")):
-        sentence = list(group)
-        has_tabs = has_tabs or (not is_blank and any("\t" in line and line[0] != "#" for _, line in sentence))
-        for number, line in sentence:
-            by_tabs = "\t" in line or (has_tabs and line.startswith("#"))
-            columns = line.rstrip("\n").split("\t") if by_tabs else filter(None, line.rstrip("\n").split(" "))
-            yield f"{path}, line {number}", [] if is_blank else [column.strip(" ") for column in columns]
+def has_columns(lines: Sequence[str]) -> str | None:
+    """The format, `"tsv"` or `"conll"`, of lines that certainly have columns: nearly all have the same two to ten, by
+    tabs or by blanks, and one after the first has few distinct values, as labels have. By blanks, these are tags such
+    as `B-PER`, or lines are also of punctuation, which stands alone where each line is a word."""
+    for separator in ("\t", None):
+        rows = [line.strip().split(separator) for line in lines if line.strip() and line[0] != "#"]
+        size, number = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
+        if 2 <= size <= 10 and size == len(rows[0]) and number >= 0.9 * len(rows):
+            words, *others = zip(*(row for row in rows if len(row) == size), strict=True)
+            few = [len(set(values)) for values in others if all(values) and len(set(values)) <= max(1, number // 2)]
+            if separator and few:
+                return "tsv" if " " in "".join(chain(words, *others)) else "conll"
+            is_running = 0 < sum(word in ".,;:?!" for word in words) < number / 2
+            if is_running or (number > 1 and any(all(map(TAG.fullmatch, values)) for values in others)):
+                return "conll"
+    return None
+
+
+def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[Line]:
+    """The lines of a file in CoNLL's format; a blank one has no columns. Tabs separate the columns of a line that has
+    tabs, and so do two blanks, which copies of files have for some of them; otherwise blanks do. In a file with tabs, a
+    line that begins with "#" and has none is a comment, of one column. (A no-break space is a part of a word, and
+    between tabs a blank is a word.)"""
+    lines = read_lines(path, encoding)
+    first = list(islice(lines, 1000))
+    has_tabs = any("\t" in line and line[0] != "#" for line in first)
+    for number, line in enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1):
+        if not line.strip(" \t"):
+            columns = []
+        elif "\t" in line or (has_tabs and line.startswith("#")):
+            fields = (field.strip(" ") or field[:1] for field in line.split("\t"))
+            columns = [column for field in fields for column in (re.split(" {2,}", field) if "\t" in line else [field])]
+        else:
+            columns = list(filter(None, line.split(" ")))
+        yield f"{path}, line {number}", columns
 
 
 def read_sentences(
@@ -37,54 +63,61 @@ def read_sentences(
     """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
     words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
     size = 0  # the number of columns of most words, here or in the last sentence that has words
-    groups = (list(group) for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]))
+    groups = (list(group) for is_blank, group in groupby(read_columns(path, encoding), _is_blank) if not is_blank)
     first = list(islice(groups, 40))
-    word = _word_column(first) if word is None else word
+    wanted = [_word_column(first) if word is None else word, *([] if tag is None else [tag])]
     for group in chain(first, groups):
-        lines = [(where, columns) for where, columns in group if columns and not NO_WORD.match(" ".join(columns))]
+        lines = [(where, line) for where, line in group if not NO_WORD.match(" ".join(line)) and line[0][:2] != "# "]
         if size == 0 and lines and HEADER.fullmatch(" ".join(lines[0][1])):
             del lines[0]
-        # A line that begins with "#" is a comment or a word: "own" are those that are words in any case.
-        if not (lines := [line for line in lines if not line[1][0].startswith("# ")]):
-            continue
+        for _, columns in lines:  # without a tab at its end
+            least = size or min(len(line) for _, line in lines)
+            columns[least:] = columns[least:] if any(columns[least:]) else []
+        # A line that begins with "#" is a comment or a word; above the first sentence, "# by me" is a comment.
         own = [columns for _, columns in lines if not columns[0].startswith("#")]
-        if not own and not size:  # above the first sentence, "# by me" is a comment, and "#me O" is a word
-            own = [columns for _, columns in lines if columns[0] != "#"]
-        if own:
-            size = Counter(map(len, own)).most_common(1)[0][0]
-        elif not size:
-            continue
-        wanted = [word] if tag is None else [word, tag]
+        own = own or [columns for _, columns in lines if size == 0 and columns[0] != "#"]
+        size = Counter(map(len, own)).most_common(1)[0][0] if own else size
         has_wanted = all(-size <= column < size for column in wanted) and (size > 1 or tag is None)
-        is_numbered = wanted[0] != 0 and any(columns[0].isdecimal() for _, columns in lines)
+        no_word = RANGE if any(columns[0].isdecimal() for columns in own) else PART
         sentence = []
         for where, columns in lines:
-            is_whole = has_wanted and len(columns) == size
+            is_whole = has_wanted and len(columns) == size and not _is_sentence(columns)
             if columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#")):
                 continue
-            if is_numbered and NO_WORD_ID.fullmatch(columns[0]):
+            if wanted[0] != 0 and no_word.fullmatch(columns[0]):
                 continue
             if not (is_whole and all(columns[column] for column in wanted)):
                 named = dict(zip(("word", "tag"), wanted, strict=False))
-                raise ValueError(f"{where}: {columns} must be {size} columns, as in its sentence, and have {named}")
+                raise ValueError(f"{where}: {columns} must be the {size} columns of a word, and have {named}")
             sentence.append([columns[column] for column in wanted])
         if sentence:
             yield sentence
 
 
-def _word_column(groups: list[list[tuple[str, list[str]]]]) -> int:
-    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; else 0.
-    Most of the first sentences must have numbers: the words of the very first may be `1` or `0 1` themselves."""
+def _is_blank(line: Line) -> bool:
+    return not line[1]
+
+
+def _is_sentence(columns: list[str]) -> bool:
+    """Whether a line has all words of a sentence, as `We|O ran|O` or `we ran` and `O O`."""
+    sizes = {len(column.split()) for column in columns}
+    return len(columns) > 1 and (all("|" in column[1:-1] for column in columns) or (len(sizes) == 1 and sizes != {1}))
+
+
+def _word_column(groups: Sequence[Sequence[Line]]) -> int:
+    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; in WebAnno,
+    also after that of the characters; else 0. Most of the first sentences must have numbers: the words of the very
+    first may be `1` or `0 1` themselves."""
 
     def is_word(columns: list[str]) -> bool:
         line = " ".join(columns)
         return line[:1] not in ("", "#") and not (NO_WORD.match(line) or HEADER.fullmatch(line))
 
     sentences = [own for group in groups if (own := [columns for _, columns in group if is_word(columns)])]
-    columns = [[line[0] for line in own if len(line) > 1 and not NO_WORD_ID.fullmatch(line[0])] for own in sentences]
-    are_numbers = [bool(own) and all(map(str.isdecimal, own)) for own in columns]
-    if any(are_numbers[:1]) and columns[0][0] in ("0", "1") and 2 * sum(are_numbers) > len(columns):
-        return 1
+    for number in (r"\d+-\d+(\.\d+)?", r"\d+([-.]\d+)?"):
+        are_numbered = [all(len(line) > 1 and re.fullmatch(number, line[0]) for line in own) for own in sentences]
+        if any(are_numbered[:1]) and re.match(r"[01]\b", sentences[0][0][0]) and 2 * sum(are_numbered) > len(sentences):
+            return 2 if RANGE.fullmatch(sentences[0][0][1]) else 1
     first = sentences[0] if sentences else []
     is_2012 = [len(own) > 3 and own[1].isdecimal() and own[2] == str(place) for place, own in enumerate(first)]
     return 3 if first and all(is_2012) else 0

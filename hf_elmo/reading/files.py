@@ -8,8 +8,8 @@ import codecs
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from io import TextIOWrapper
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
@@ -21,6 +21,7 @@ import pyarrow
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+LFS = b"version https://git-lfs"
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd"}
 
 
@@ -40,18 +41,20 @@ def is_pipe(path: str | os.PathLike) -> bool:
     return os.fspath(path) == "-" or (os.path.exists(path) and Path(path).is_fifo())
 
 
-def require_apart(output: Path, inputs: Iterable[str | os.PathLike], name: str = "the input") -> None:
-    """Raises ValueError if `output` is one of the files or folders that are read, or the folder that one is in."""
-    for path in inputs if os.path.exists(output) else ():
-        for place in (path, os.path.dirname(os.path.realpath(path))):
-            if os.path.exists(path) and os.path.samefile(place, output):
-                raise ValueError(f"output {str(output)!r} is {name} {str(path)!r} or its folder; choose another one")
-
-
-def require_free(output: Path, inputs: Iterable[str], overwrite: bool) -> None:
-    """Raises ValueError as [`require_apart`], and FileExistsError if `output` exists, without `overwrite`."""
-    require_apart(output, inputs)
-    if output.is_dir() or (os.path.lexists(output) and not overwrite):
+def require_apart(output: Path, read: Mapping[str, Iterable[str]], overwrite: bool | None = None) -> None:
+    """Raises ValueError if `output` or its folder `.parts` is a path that is read, holds one or is within one (but it
+    may be within `"init"`, a model), or if a path is read by two names, such as `"the vocabulary"` and `"the input"`;
+    and FileExistsError if `output` is a folder, or exists without `overwrite`, unless this is `None`."""
+    own = [Path(os.path.realpath(path)) for path in (output, f"{output}.parts")]
+    names: dict[Path, str] = {}
+    for name, paths in read.items():
+        for path in map(Path, map(os.path.realpath, paths)):
+            if path in own or path.parent in own or (name != "init" and path in own[0].parents):
+                how = "choose another one, which neither holds it nor is within it"
+                raise ValueError(f"output {str(output)!r} is {name} {str(path)!r} or its folder: {how}")
+            if names.setdefault(path, name) != name:
+                raise ValueError(f"{str(path)!r} is in {names[path]} and in {name}: remove it from one")
+    if overwrite is not None and (output.is_dir() or (os.path.lexists(output) and not overwrite)):
         raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True")
 
 
@@ -74,23 +77,30 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
 
-def _pipe(name: str) -> AbstractContextManager[IO[bytes]]:
-    return nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb")
+def read_start(path: str | os.PathLike) -> bytes:
+    """The first bytes of a file; ValueError for a pointer of Git LFS, which stands for a file that was not fetched."""
+    filesystem, place = url_to_fs(os.fspath(path))
+    start = filesystem.head(place, len(LFS))
+    if start == LFS:
+        raise ValueError(f"{path} is a pointer of Git LFS: fetch the file itself with git lfs pull")
+    return start
 
 
 @contextmanager
 def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`; ValueError if they end too
-    early, as after an interrupted download, or are damaged."""
+    early, as after an interrupted download, are damaged, or are a pointer of Git LFS."""
     name = os.fspath(path)
     compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
     by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
     by_fsspec = None if by_pyarrow else compression
-    filesystem, place = url_to_fs(name)
+    if name == "-":
+        yield sys.stdin.buffer
+        return
     try:
-        if compression and not is_pipe(name) and filesystem.size(place) == 0:
+        if not is_pipe(name) and not read_start(name) and compression:
             raise EOFError("it is empty")
-        with _pipe(name) if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
+        with open(name, "rb") if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
             yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
     except (EOFError, LZMAError, OSError, ZlibError) as error:
         if compression is None or getattr(error, "errno", None):

@@ -1,4 +1,5 @@
-"""How input is read: the rows of files, streams, lists, arrays, columns, data sets and generators."""
+"""How input is read: the rows of files, streams, lists, arrays, columns, data sets and generators. No pattern knows
+every format: [`Rows.report`] says what was read, and only what certainly is of another format is refused."""
 
 import csv
 import json
@@ -6,8 +7,8 @@ import os
 import pickle
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from glob import glob
 from io import BytesIO
@@ -17,10 +18,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow.parquet
+from transformers.utils import logging
 
 from ..text_elmo import drop_surrogates, require_list
-from .conll import read_sentences
+from ..tokenization_elmo import ElmoTokenizer
+from .conll import has_columns, read_sentences
 from .files import COMPRESSIONS, Files, find_files, is_pipe, open_file, read_lines
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words
@@ -43,22 +48,17 @@ OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pt
     .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
     .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vert .vrt .vtt .warc .xliff .xmi
     .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
-TAGGED = r"([^\s,]+[ \t]){1,4}(O|[BEILMSUW]-[A-Za-z]\S*)\n"  # a line of words and tags, but also `I send an E-mail`
-# How files of other formats begin that have the ending of a text or a table.
+# How files begin that have the ending of text, but certainly are of another format.
 BEGINNINGS = {
-    "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)|TOKEN\tNE-"
-    rf"|1\t([^\t\n]*\t){{8}}[^\t\n]*$|{TAGGED}({TAGGED}|\Z)",
-    "fasta": r">\S",
-    "jsonl": r'[\[{]\s*$|\[\s*\{|\["|\{\s*"[^"]+":',
-    "xml": r'<\?xml|<!DOCTYPE|<(html|corpus|TEI|DOC)\b|<\w+( [\w:.-]+="[^"]*")+ ?/?>',
-    "trees": r"\( ?\(?(\d|[A-Z]+) \([A-Z\d(-]",
-    "labels": r"__label__\S|[A-Z]{3,4}:[a-z]+ \S",  # of fastText, of TREC
-    "tagged words": r"\s*(?=(\S+[ \t]+){3}\S)(\S+(/[A-Za-z]\S*|_[A-Z]{1,4}\$?)\s+){4}",
-    "SVMlight": r"[-+\d.]+( \d+:[-\d.]+)+\s*$",
-    "tsv": r".*\S\t\S",
+    "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)",
+    "fasta": r">\S.*\n([A-Z*-]+|[a-z*-]{20,})\n",
+    "jsonl": r'[\[{]\s*\n\s*["\[{]|\[\s*\{|\["[^"]*"\s*[],]|\{\s*"[^"]+":',
+    "xml": r"(?i)<\?xml|<!DOCTYPE|<(html|corpus|tei|doc)\b",
 }
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_FIELD_CHARACTERS = 1 << 24  # the most in a field of a CSV, which a missing quote makes as long as the file
+TSV_LINES = 10_000  # lines of a TSV that tell whether quotes have a meaning
+QUOTED = re.compile('"(?:[^"]|"")*"')  # a field in quotes, which doubles those within it
 
 
 class NamedRow(list):
@@ -71,19 +71,12 @@ class NamedRow(list):
 
 @dataclass(eq=False, repr=False)
 class Rows:
-    """The rows of any input, checked. They can be iterated repeatedly, each time from the beginning.
-
-    A row is a `str` (text to be split into words) or a `list[str]` (words; in FASTA, a [`NamedRow`] of upper-case
-    letters), or with further columns a tuple. Blank lines of text and TSV files are rows. In TSV, quotes are ordinary,
-    except around a field in which each quote is doubled, as in CSV.
+    """The rows of any input, checked: each a `str` (text to be split into words) or a `list[str]` (words; in FASTA, a
+    [`NamedRow`] of upper-case letters), or with further columns a tuple. Blank lines of text and TSV files are rows.
+    They can be iterated repeatedly, each time from the beginning.
 
     Args:
-        inputs: a path, a folder, a glob pattern or an address; `"-"`, standard input; a list of `Path`s; or rows in
-            memory: a list, an array, a column of a table, a data set, a list of dictionaries, or a generator.
-        input_format: one of `ENDINGS`; by default the ending of a file decides.
-        text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header, or of
-            the words of CoNLL ([`hf_elmo.read_conll`]). By default one of `DEFAULT_COLUMNS`, or else the only column.
-        encoding: the encoding of files, unless they are Parquet.
+        inputs, input_format, text_column, encoding: as for [`hf_elmo.embed`].
         columns: columns or keys whose values follow in a row's tuple, `None` for a column `None`.
         pairs: whether rows are pairs: of a text and another text or a whole number.
         name: what error messages call rows in memory.
@@ -106,8 +99,9 @@ class Rows:
         if self.input_format not in (None, *ENDINGS):
             raise ValueError(f"input_format is {self.input_format!r}, but must be one of {', '.join(ENDINGS)}")
         self._copies: dict[str, Any] = {}  # files of rows that can be read only once
-        # The files that are read; none for rows in memory.
-        self.files = list(dict.fromkeys(chain.from_iterable(map(find_files, _patterns(self.inputs)))))
+        patterns = list(map(os.fspath, _patterns(self.inputs)))
+        self.files = list(dict.fromkeys(chain.from_iterable(map(find_files, patterns))))  # none for rows in memory
+        self.places = [*patterns, *self.files] or [f"<rows {id(self.inputs)}>"]  # what [`require_apart`] compares
         if not self.files:
             require_list(self.inputs, self.name)
 
@@ -119,6 +113,17 @@ class Rows:
                 yield check_row(value[0], where), *value[1:]
             else:
                 yield check_row(value, where)
+
+    def report(self, tokenizer: ElmoTokenizer, pretokenized: bool) -> None:
+        """Logs what is read, at the level INFO: the files of each format, and the words of the first row with words."""
+        kinds: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for file in self.files if logger.isEnabledFor(logging.INFO) else ():
+            kinds[self.format_of(file), re.sub(r"\d", "", _ending(file))].append(file)
+        for (kind, _), files in kinds.items():
+            rows = (check_row(_first_text(value), where) for file in files for where, value in self.values_of(file))
+            words = (tokenizer.split_into_words([row], pretokenized)[0] for row in rows)
+            what = files[0] if len(files) == 1 else f"{len(files)} files ({files[0]}, ...)"
+            logger.info("%s: read as %s, the first row is %.60s", what, kind, next(filter(None, words), []))
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """The place of each row, for error messages, and its value, which is not checked yet."""
@@ -149,21 +154,17 @@ class Rows:
         return self.input_format or ("conll" if "conll" in ending else FORMATS.get(ending, "text"))
 
     def _selected(self, rows: Iterable[tuple[int, Any]], where: str, unit: str) -> Iterator[tuple[str, Any]]:
-        """The place and the value of each row; of rows that are dictionaries, the values of the columns."""
-        names = None
+        """The place and the value of each row: of a dictionary, its text, or a tuple of it and of further columns."""
+        names: list[str | None] = []
         for number, row in rows:
             place = f"{where}, {unit.format(number)}"
             if isinstance(row, Mapping):
                 names = names or self._names(list(row), place)
                 if missing := [name for name in filter(None, names) if name not in row]:
                     raise ValueError(f"{place}: missing key {missing[0]!r}")
-                row = self._picked(row, names)
+                values = tuple(None if name is None else row[name] for name in names)
+                row = values if self.columns else values[0]
             yield place, row
-
-    def _picked(self, row: Mapping[str, Any], names: list[str | None]) -> Any:
-        """The text of a row, or a tuple of it and of the further columns; `names` are those of [`_names`]."""
-        values = tuple(None if name is None else row[name] for name in names)
-        return values if self.columns else values[0]
 
     def _names(self, names: list[str], where: str) -> list[str | None]:
         """The names of the columns of the text, and of further columns, `None` for a column `None`."""
@@ -175,36 +176,30 @@ class Rows:
     def _kept(self, rows: Iterable[Any], name: str) -> Iterator[Any]:
         """Rows that can be read only once: those of a generator or a pipe, kept in a temporary file."""
         if name not in self._copies:
-            file = tempfile.TemporaryFile()  # noqa: SIM115
+            self._copies[name] = file = tempfile.TemporaryFile()  # noqa: SIM115
             for row in rows:
                 pickle.dump(tuple(row) if isinstance(row, tuple) else row, file)  # pandas's tuples cannot be pickled
-            self._copies[name] = file
         file = self._copies[name]
+        end = file.seek(0, os.SEEK_END)
         place = 0  # of this iterator: others may read the file between two of its rows
-        with suppress(EOFError):
-            while True:
-                file.seek(place)
-                row = pickle.load(file)
-                place = file.tell()
-                yield row
-
-    def _lines(self, file: str, newline: str | None = None) -> Iterator[str]:
-        """The lines of a file; ValueError if the first ones are those of another format than the ending says."""
-        lines = read_lines(file, self.encoding, newline)
-        first = list(islice(lines, 9))
-        begin = "".join(f"{line.rstrip()}\n" for line in first if line.strip())
-        kinds = (kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, begin, re.MULTILINE))
-        kind = None if self.input_format else next(kinds, None)
-        if kind not in (None, self.format_of(file)):
-            how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
-            number, line = next((number, line) for number, line in enumerate(first, start=1) if line.strip())
-            raise ValueError(f"{file}, line {number}: {line[:40]!r} begins a file of {kind}: {how} (or 'text')")
-        return chain(first, lines)
+        while place < end:
+            file.seek(place)
+            row = pickle.load(file)
+            place = file.tell()
+            yield row
 
     # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
 
     def _read_text(self, file: str) -> Iterator[tuple[int, str]]:
-        return enumerate((line.rstrip("\n") for line in self._lines(file)), start=1)
+        lines = read_lines(file, self.encoding)
+        first = list(islice(lines, 300))
+        text = [line for line in first if line.strip()][:100]
+        kinds = (kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, "".join(text)))
+        if self.input_format is None and (kind := next(kinds, None) or has_columns(text)):
+            how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
+            where = f"{file}, line {first.index(text[0]) + 1}"
+            raise ValueError(f"{where}: {text[0][:40]!r} begins a file of {kind}: {how} (or 'text')")
+        return enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1)
 
     def _read_conll(self, file: str) -> Iterator[Words]:
         sentences = read_sentences(file, self.text_column, encoding=self.encoding)
@@ -226,84 +221,101 @@ class Rows:
             yield row
 
     def _read_jsonl(self, file: str) -> Iterator[tuple[int, Any]]:
+        how = "each line must be a record: save other JSON as .jsonl, with one row per line"
+        rows = 0
         for number, line in enumerate(map(str.rstrip, read_lines(file, self.encoding)), start=1):
-            if not line:
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                place = f"{file}, line {number}, column {error.colno}"
-                raise ValueError(f"{place}: invalid JSON (one record per line): {error.msg}") from error
-            if isinstance(row, list) and _ending(file) == ".json" and self.input_format is None:
-                raise ValueError(f"{file} holds a JSON list: save it as .jsonl, with one row per line")
-            yield number, row
+            if line:
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError as error:
+                    where = f"{file}, line {number}, column {error.colno}"
+                    raise ValueError(f"{where}: invalid JSON ({error.msg}); {how}") from error
+                rows += 1
+                yield number, row
+        is_alone = rows == 1 and _ending(file) == ".json" and self.input_format is None
+        if is_alone and any(isinstance(value, list) for value in (row.values() if isinstance(row, dict) else [row])):
+            raise ValueError(f"{file} holds a JSON list, but {how}")
 
     def _read_parquet(self, file: str) -> Iterator[Any]:
         try:
             with open_file(file) as source:
                 table = pyarrow.parquet.ParquetFile(BytesIO(source.read()) if is_pipe(file) else source)
-                names = self._names(table.schema_arrow.names, file)
-                for batch in table.iter_batches(1024, columns=[*filter(None, names)]):
-                    yield from (self._picked(row, names) for row in batch.to_pylist())
+                names = table.schema_arrow.names
+                for batch in table.iter_batches(1024, columns=[*filter(None, self._names(names, file))]):
+                    yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
         except pyarrow.ArrowInvalid as error:
             raise ValueError(f"{file} is no whole file of Parquet: {error}") from error
 
     def _read_tsv(self, file: str) -> Iterator[tuple[int, dict[str, str]]]:
-        for number, row in self._read_csv(file, "tabs", delimiter="\t", quoting=csv.QUOTE_NONE):
+        """Quotes are ordinary, except around a field in which each quote is doubled, or if all names of the first line
+        have them, or lines have other numbers of columns without them, as where pandas writes a line break."""
+        lines = read_lines(file, self.encoding, newline="")
+        first = list(islice(lines, TSV_LINES))
+        sizes = {len(line.rstrip().split("\t")) for line in first if line.strip()}
+        is_quoted = len(sizes) > 1 or all(map(QUOTED.fullmatch, "".join(first[:1]).rstrip().split("\t")))
+        quoting = {"quoting": csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE}
+        for number, row in self._read_csv(file, chain(first, lines), "tabs", delimiter="\t", **quoting):
             yield number, {name: _unquoted(text) for name, text in row.items()}
 
-    def _read_csv(self, file: str, separators: str = "commas", **dialect: Any) -> Iterator[tuple[int, dict[str, str]]]:
+    def _read_csv(
+        self, file: str, lines: Iterable[str] | None = None, separators: str = "commas", **dialect: Any
+    ) -> Iterator[tuple[int, dict[str, str]]]:
         csv.field_size_limit(max(CSV_FIELD_CHARACTERS, csv.field_size_limit()))
-        reader = csv.reader(self._lines(file, newline=""), strict=True, **dialect)
+        reader = csv.reader(lines or read_lines(file, self.encoding, newline=""), strict=True, **dialect)
         names: list[str] = []
         first = 1  # the line in which a row begins
         try:
             for row in reader:
                 if row or dialect:  # a blank line is no row of a CSV, and a blank text of a TSV
+                    is_first = not names
                     row = row or [""] * max(1, len(names))
-                    given = [column for column in (self.text_column, *self.columns) if column is not None]
-                    has_name = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
-                    is_header = not names and (has_name or _is_header(row, given))
-                    if not names:
-                        if not is_header and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
-                            raise ValueError(f"{file}, line {first}: {row} are names: pass text_column by its name")
-                        names = row if is_header else [str(column) for column in range(len(row))]
-                        self._require_columns(names, file, separators)
+                    if is_first:
+                        names = self._header(row, file, separators)
+                    row = row[: len(names)] if not any(row[len(names) :]) else row  # without a separator at its end
                     if len(row) != len(names):
                         raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
-                    if not is_header:
+                    if not is_first or row != names:
                         yield first, dict(zip(names, row, strict=True))
                 first = reader.line_num + 1
         except csv.Error as error:
-            lines = first if first == reader.line_num else f"{first} to {reader.line_num}"
-            raise ValueError(f"{file}, line {lines}: {error} (is each quote closed, or doubled?)") from error
+            lines = f"line {first}" if first == reader.line_num else f"line {first} to {reader.line_num}"
+            raise ValueError(f"{file}, {lines}: {error} (is each quote closed, or doubled?)") from error
         if not names:
             raise ValueError(f"{file} is empty")
 
-    def _require_columns(self, names: list[str], file: str, separators: str) -> None:
-        """Raises ValueError if the columns are not among `names`, or the line was not separated."""
+    def _header(self, row: list[str], file: str, separators: str) -> list[str]:
+        """The names of the columns in the first row: its values, or, if the columns are given by numbers, numbers.
+        ValueError if there are no such columns, or the row has other separators."""
+        given = [column for column in (self.text_column, *self.columns) if column is not None]
+        numbers = [str(column) for column in range(len(row))]
+        has_name = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
+        by_pandas = row == numbers or (len(row) > 1 and row == ["", *numbers[:-1]])  # of columns without names
+        is_numbered = given and all(isinstance(column, int) and column < len(row) for column in given)
+        is_header = has_name or by_pandas or not is_numbered
+        if not is_header and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
+            raise ValueError(f"{file}, line 1: {row} are names: pass text_column by its name")
+        separator = r"[ ,;|\t]" if self.text_column is None else r"\S[;|\t]\S"
         try:
-            if self.text_column is None and len(names) == 1 and re.search(r"[ ,;|\t]", names[0]):
-                raise ValueError(f"{file}: the only column is {names[0]!r:.60}")
-            self._names(names, file)
+            if len(row) == 1 and re.search(separator, re.sub(r"&#?\w+;", "", row[0])):
+                raise ValueError(f"{file}, line 1: the only column is {row[0]!r:.60}")
+            self._names(names := row if is_header else numbers, f"{file}, line 1")
         except ValueError as error:
             how = f"the first line must have their names, with {separators} between them, or text_column be a number"
-            raise ValueError(f"{error} ({how}; files of CoNLL have input_format='conll')") from None
+            raise ValueError(f"{error} ({how}; else pass input_format='conll' or input_format='tsv')") from None
+        return names
 
 
 def _patterns(inputs: Any) -> list:
-    """The paths and patterns of files; none for rows in memory. ValueError for names of files in a list of texts."""
+    """The paths and patterns of files; none for rows in memory. ValueError for names of files in a list of texts: also
+    addresses on the web, if they have the ending of a format, since posts begin with links."""
     if isinstance(inputs, (Files, str, os.PathLike)):
         return inputs if isinstance(inputs, Files) else [inputs]
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
-    if isinstance(first, str) and (_is_address(first) or ("." in first and any(map(os.path.isfile, glob(first))))):
-        raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
+    if isinstance(first, str):
+        is_address = re.fullmatch(r"\w+://\S+", first) and (not first.startswith("http") or _ending(first) in FORMATS)
+        if is_address or ("." in first and any(map(os.path.isfile, glob(first)))):
+            raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
     return list(inputs) if isinstance(first, os.PathLike) else []
-
-
-def _is_address(text: str) -> bool:
-    """Whether a text is a file's address: on the web, one with the ending of a format, since posts begin with links."""
-    return bool(re.fullmatch(r"\w+://\S+", text)) and (not text.startswith("http") or _ending(text) in FORMATS)
 
 
 def _ending(file: str | os.PathLike) -> str:
@@ -312,19 +324,15 @@ def _ending(file: str | os.PathLike) -> str:
     return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
 
 
-def _is_header(row: list[str], given: list[str | int]) -> bool:
-    """Whether the first row of a table has the names of its columns: unless the columns are given by their numbers.
-    pandas names columns that have no names by their numbers, too."""
-    numbers = [str(column) for column in range(len(row))]
-    by_pandas = row == numbers or (len(row) > 1 and row == ["", *numbers[:-1]])
-    return by_pandas or not given or not all(isinstance(column, int) and column < len(row) for column in given)
+def _first_text(value: Any) -> Any:
+    """The text of a pair, the first sentence of a document that is a list, or else the row itself."""
+    is_nested = isinstance(value, tuple) or (isinstance(value, list) and isinstance(next(iter(value), None), list))
+    return value[0] if is_nested else value
 
 
 def _unquoted(text: str) -> str:
     """A field of a TSV without the quotes that csv and pandas put around it if it has quotes, which they double."""
-    inner = text[1:-1]
-    is_quoted = text[:1] == text[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
-    return inner.replace('""', '"') if is_quoted else text
+    return text[1:-1].replace('""', '"') if QUOTED.fullmatch(text) and '""' in text[1:-1] else text
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:

@@ -55,7 +55,8 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> "Dataset
         each mention only in its first cluster; `speakers`, the name or `None` at the first word of each sentence.
 
     Raises:
-        ValueError: a mention begins and does not end.
+        ValueError: a line is above the first `#begin`, or has too few columns; a mention begins and does not end, or
+            ends and did not begin.
     """
     with extra_needed("train"):
         from datasets import Dataset
@@ -68,6 +69,8 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> "Dataset
             name, part = begin.groups("0")
             documents.append({"document": name, "part": int(part), "sentences": [], "speakers": [], "clusters": []})
             sentence = None
+        elif not documents or len(columns) < 11:
+            raise ValueError(f"{where}: {columns} must be columns of CoNLL-2012, below a line '#begin document'")
         else:
             document = documents[-1]
             if sentence is None:
@@ -90,6 +93,8 @@ def _clusters(columns: Sequence[tuple[str, str]]) -> list[list[Span]]:
             if part[0] == "(":
                 begun[number].append(index)
             if part[-1] == ")":
+                if not begun[number]:
+                    raise ValueError(f"{columns[index][0]}: a mention ends and did not begin")
                 cluster_of.setdefault((begun[number].pop(), index), number)
     for starts in filter(None, begun.values()):
         raise ValueError(f"{columns[starts[0]][0]}: a mention begins and does not end")
@@ -121,7 +126,7 @@ def encode_document(
     if clusters is not None:
         row["labels"] = [[first, last, index] for index, cluster in enumerate(clusters) for first, last in cluster]
     if speakers is not None:
-        of_sentences = [speaker for _, speaker in zip(sentences, speakers, strict=True)]
+        of_sentences = _speakers_of(sentences, speakers)
         ids = {name: index for index, name in enumerate(dict.fromkeys(filter(None, speakers)), start=1)}
         row["speaker_ids"] = [ids.get(of_sentences[index], 0) for index in kept for _ in encoded["input_ids"][index]]
     return row
@@ -131,6 +136,14 @@ def _sentences(document: Document) -> list:
     if isinstance(document, str):
         return document.split("\n")
     return [as_list(sentence, "a sentence of a document") for sentence in document]
+
+
+def _speakers_of(sentences: list, speakers: Sequence[str | None]) -> list[str | None]:
+    """The speaker of each sentence, none of a blank one at the end, as of a text that ends with a line break."""
+    speakers = [*speakers, *([None] if sentences and not sentences[-1] and len(speakers) < len(sentences) else [])]
+    if len(speakers) != len(sentences):
+        raise ValueError(f"speakers has {len(speakers)} values, but the document has {len(sentences)} sentences")
+    return speakers
 
 
 class CoreferenceCollator(LayersCollator):
@@ -254,7 +267,10 @@ def resolve(
     genres = [None] * len(documents) if genres is None else as_list(genres, "genres")
     model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
     rows = list(zip(documents, speakers, genres, strict=True))
-    return [Resolved(**record) for record in CoreferenceTask(model, tokenizer).run(rows)]
+    task = CoreferenceTask(model, tokenizer)
+    for row in rows:
+        task.check(*row)
+    return [Resolved(**record) for record in task.run(rows)]
 
 
 class CoreferenceTask(Task):
@@ -270,7 +286,17 @@ class CoreferenceTask(Task):
         if self.pretokenized and isinstance(document, str):
             document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
         speakers = re.split("\r?\n", speakers) if isinstance(speakers, str) else speakers
-        return document, speakers, genre and int(genre)
+        genre = genre and int(genre)
+        self.check(document, speakers, genre)
+        return document, speakers, genre
+
+    def check(self, document: Document, speakers: Sequence[str | None] | None, genre: int | None) -> None:
+        """Raises ValueError if sentences have no speaker each, or the genre is none of the model's."""
+        genres = self.model.config.coreference_num_genres
+        if genre is not None and genres and not 0 <= genre < genres:
+            raise ValueError(f"genre is {genre}, but must be from 0 to {genres - 1}")
+        if speakers is not None:
+            _speakers_of(_sentences(document), speakers)
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         pieces = []

@@ -11,7 +11,7 @@ import pyarrow
 
 from ..checkpoints.loading import Device, load_head
 from ..modeling_heads_elmo import ElmoTaskModel
-from ..reading.files import local_path, require_free
+from ..reading.files import local_path, require_apart
 from ..reading.rows import Pair, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.jobs import Job, cut, progress_bar, require_positive, run
@@ -105,6 +105,7 @@ def predict(
         columns = speakers_column, genre_column
     pairs = len(task.types) == 2 or text_pair_column is not None
     rows = Rows(inputs, input_format, text_column, encoding, columns=columns, pairs=pairs)
+    rows.report(tokenizer, pretokenized)
     if output is None:
         checked = list(_checked(task, rows))
         records: list[Record] = []
@@ -116,7 +117,7 @@ def predict(
     output = local_path(output)
     if output.suffix.lower() not in task.endings:
         raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
-    require_free(output, rows.files, overwrite)
+    require_apart(output, {"the input": rows.places}, overwrite)
     total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
     with progress_bar(total, progress, "predicting") as bar:
         how = {"overwrite": overwrite, "restart": restart, "workers": workers}

@@ -163,14 +163,14 @@ class TaggingTask(Task):
             row = row[0], int(row[1])
         text, index = super().read(row)
         (words,) = self.tokenizer.split_into_words([text], self.pretokenized)
-        if not 0 <= index < len(words):
+        if words and not 0 <= index < len(words):
             raise ValueError(f"of {len(words)} words there is no word {index}")
         return words, index
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         if not self.reads_roles:
             return super().encode(rows)
-        return [Piece(number, len(row[0]) + 2, row) for number, row in enumerate(rows)]
+        return [Piece(number, len(words) + 2, (words, index)) for number, (words, index) in enumerate(rows) if words]
 
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
         inputs = super().collate([piece[:1] for piece in pieces])

@@ -41,19 +41,29 @@ def read_word_vectors(
     for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
         if word and word not in vectors and (words is None or word in words) and not {"\n", "\r"} & set(word):
             vectors[word] = vector
+    if not vectors:
+        raise ValueError(f"{path} has no vector" + ("" if words is None else ", or none of words"))
     return list(vectors), np.stack(list(vectors.values()))
 
 
 def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
-    for line in read_lines(path, newline="\n", errors="replace"):
+    for number, line in enumerate(read_lines(path, newline="\n", errors="replace"), start=1):
         columns = line.replace("\t", " ").rstrip(" \r\n").split(" ")
+        if columns == [""]:
+            continue
         if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
             expected, size = map(int, columns)
             continue
         size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
-        yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
+        try:
+            if not 0 < size <= len(columns):
+                raise ValueError(f"{columns} has no word and its numbers")
+            vector = np.array(columns[-size:], dtype=np.float32)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error!s:.80}") from error
+        yield " ".join(columns[:-size]), vector
         count += 1
     if expected not in (None, count):
         raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: download it again.")
@@ -61,7 +71,10 @@ def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
 
 def _read_binary(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     with open_file(path) as file:
-        count, size = map(int, file.readline().split())
+        header = file.readline(99).split()  # such as `3000000 300`
+        if len(header) != 2 or not all(number.isdigit() for number in header):
+            raise ValueError(f"{path} is not in word2vec's binary format: of fastText, read the file .vec")
+        count, size = map(int, header)
         for _ in range(count):
             word = bytearray()
             while (byte := file.read(1)) not in (b" ", b""):

@@ -30,7 +30,7 @@ from tqdm.auto import tqdm
 from ..configuration_elmo import VERSION
 from ..kernels import enabled
 from ..modeling_elmo import ElmoPreTrainedModel
-from ..reading.files import require_free
+from ..reading.files import require_apart
 from ..tokenization_elmo import ElmoTokenizer
 from .fingerprints import model_fingerprint, tokenizer_fingerprint
 
@@ -76,7 +76,7 @@ def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, r
     the time of those that were not computed before."""
     folder = output.with_name(f"{output.name}.parts")
     with _opened(folder, job.settings, restart):
-        require_free(output, [], overwrite)  # another run may have written it meanwhile
+        require_apart(output, {}, overwrite)  # another run may have written it meanwhile
         paths: list[Path] = []
         first = done = 0
         with _computing(job, folder, workers, bar) as compute:
