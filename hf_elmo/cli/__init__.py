@@ -18,9 +18,15 @@ import typer
 from . import convert, embed, pretrain  # noqa: F401, each registers its commands
 from .options import app
 
+READING = logging.getLogger("transformers.hf_elmo.reading.rows")
 COMMON = ("-q", "--quiet", "--traceback")  # options of `hf-elmo` itself
 # The messages of these errors are clear without the type; for all other errors the type is printed, too.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
+
+
+def _print_what_is_read(record: logging.LogRecord) -> bool:
+    print(record.getMessage(), file=sys.stderr)
+    return False  # no other handler prints it
 
 
 def _print_version(wanted: bool) -> None:
@@ -39,10 +45,9 @@ def common(
     traceback: Annotated[bool, typer.Option("--traceback", help="after an error, show where it happened")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="no progress and no warnings, only errors")] = False,
 ) -> None:
-    reading = logging.getLogger("transformers.hf_elmo.reading.rows")
-    reading.setLevel(logging.WARNING if quiet else logging.INFO)  # a line that says what is read
-    reading.handlers = [logging.StreamHandler()]
-    reading.propagate = False
+    if not quiet:
+        READING.setLevel(logging.INFO)
+        READING.filters = [_print_what_is_read]
     if quiet:  # the libraries read these when they are imported, in worker processes, too
         os.environ |= {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         os.environ |= dict.fromkeys(("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY", "DATASETS_VERBOSITY"), "error")
@@ -70,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kind = "" if isinstance(error, EXPECTED) and str(error) else f"{type(error).__name__}: "
         print(f"hf-elmo: error: {kind}{with_options(str(error), arguments)}", file=sys.stderr)
         return 1
+    finally:
+        READING.setLevel(logging.NOTSET)
+        READING.filters.clear()
     if status == 130:
         print("hf-elmo: stopped", file=sys.stderr)
     return status or 0

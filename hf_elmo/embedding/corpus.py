@@ -134,9 +134,9 @@ def embed(
         output = local_path(output)
         require_apart(output, {"the input": rows.places}, overwrite)
     model, tokenizer = prepare(model, tokenizer, dtype, device)
-    rows.report(tokenizer, pretokenized)
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
     encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, shard_tokens=shard_tokens)
+    rows.report(tokenizer, pretokenized)
     if output is None:
         texts = list(rows)
         with progress_bar(len(texts), progress, "embedding") as bar:

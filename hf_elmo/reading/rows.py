@@ -199,7 +199,7 @@ class Rows:
             how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
             where = f"{file}, line {first.index(text[0]) + 1}"
             raise ValueError(f"{where}: {text[0][:40]!r} begins a file of {kind}: {how} (or 'text')")
-        return enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1)
+        yield from enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1)
 
     def _read_conll(self, file: str) -> Iterator[Words]:
         sentences = read_sentences(file, self.text_column, encoding=self.encoding)

@@ -77,12 +77,17 @@ def test_nothing_is_overwritten_or_written_in_part(source, out) -> None:
 
 
 def test_a_folder_of_two_models_or_of_two_weights(tmp_path, out) -> None:
-    two = {"2 models": ["x/a.hdf5", "y/a.hdf5"], r"2 files \*\.hdf5": ["options.json", "a.hdf5", "b.hdf5"]}
+    two = {
+        r"2 models, in \['x', 'y'\]": ["x/a.hdf5", "y/a.hdf5"],
+        r"2 files \*\.hdf5": ["options.json", "a.hdf5", "b.hdf5"],
+    }
     for error, names in two.items():
         for name in names:
             write_lines(tmp_path / names[0] / name, ["{}"])
-        with pytest.raises(ValueError, match=error):
-            convert(tmp_path / names[0], out)
+        archive = shutil.make_archive(str(tmp_path / "two"), "zip", tmp_path / names[0])
+        for source in (tmp_path / names[0], archive):
+            with pytest.raises(ValueError, match=error):
+                convert(source, out)
     assert not out.exists()
 
 

@@ -120,6 +120,18 @@ def test_names_that_a_format_cannot_hold_are_refused_before_the_work(tmp_path, m
     assert calls == []
 
 
+@pytest.mark.parametrize(("ending", "others"), [(".npz", "a text"), (".parquet", "a text"), (".txt", None)])
+def test_names_that_would_be_lost_are_refused_before_the_work(tmp_path, model, ending, others, stop_after):
+    """Of sequences beside rows without names, or in text."""
+    write_lines(tmp_path / "in" / "a.fasta", [">A\nMK", ">0\nM"])
+    if others:
+        write_lines(tmp_path / "in" / "b.txt", [others] * 2)
+    calls = stop_after(0)
+    with pytest.raises(ValueError, match="names"):
+        embed(model, tmp_path / "in", tmp_path / f"out{ending}")
+    assert calls == []
+
+
 @pytest.mark.parametrize("name", ["{}", ">{:030}"])
 def test_safetensors_with_too_large_a_header_is_refused_before_the_work(tmp_path, model, name, monkeypatch, stop_after):
     rows, output = [f"{name.format(n)}\nMKV" for n in range(1000, 1050)], tmp_path / "out.safetensors"
@@ -165,7 +177,8 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capfd):
     command = ["embed", str(source), str(target), "--model", checkpoint, "--restart", *options.split()]
     assert cli.main(command) == 0
     printed = capfd.readouterr()
-    assert (f"out.npz: {len(ROWS)} rows" in printed.out, printed.err) == (True, "")
+    read = f"{source}: read as csv, the first row is {ElmoTokenizer().split_into_words(ROWS)[0]!s:.60}\n"
+    assert (f"out.npz: {len(ROWS)} rows" in printed.out, printed.err) == (True, read)
     wanted = embed(model, ROWS, layers="all", pooling="max", output_dtype="float16", pretokenized=True, batch_tokens=33)
     np.testing.assert_allclose(np.load(target)["embeddings"], wanted, atol=2e-3)
 

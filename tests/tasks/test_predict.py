@@ -24,6 +24,7 @@ TEXTS = [*SENTENCES, "a", "one more , and the last"]
 PAIRS = [(text, TEXTS[-number - 1]) for number, text in enumerate(TEXTS)]
 QUESTIONS = [(f"Who sat in row {number} ?", text) for number, text in enumerate(TEXTS)]
 QUESTIONS += [("Where did it end ?", " \n".join(f"line {number} of a passage" for number in range(30)))]
+ROLES = [(text, len(text.split()) // 2) for text in TEXTS]
 NOTHING = dict.fromkeys(NAMES.values())
 NO_LABEL = {"label": None, "probability": None, "probabilities": NOTHING}
 NO_LABELS = {"labels": [], "probabilities": NOTHING}
@@ -38,7 +39,7 @@ HEADS = {
     "pairs": (CLASSIFIER, heads.PAIRS, PAIRS, ("", "a"), NO_LABEL),
     "tags": (TAGGER, {}, TEXTS, "", NO_TAGS),
     "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
-    "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, [(text, len(text.split()) // 2) for text in TEXTS]),
+    "roles": (TAGGER, {**heads.ROLES, "tagging_scheme": "IOB2"}, ROLES, ("", 0), NO_TAGS),
     "answers": (READER, {"encoder_hidden_size": 6, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
     "clusters": (RESOLVER, heads.MENTIONS, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
@@ -93,11 +94,10 @@ def expected_record(head: str, model: torch.nn.Module, tokenizer: ElmoTokenizer,
 @torch.no_grad()
 @pytest.mark.parametrize("head", HEADS)
 def test_records_are_those_of_the_model_for_each_row(tmp_path, head: str) -> None:
-    folder, (model_class, _, rows, *blank) = checkpoint(tmp_path, head), HEADS[head]
+    folder, (model_class, _, rows, blank, nothing) = checkpoint(tmp_path, head), HEADS[head]
     model, tokenizer = model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
     expected = [expected_record(head, model, tokenizer, row) for row in rows]
-    if blank:
-        rows, expected = [rows[0], blank[0], *rows[1:]], [expected[0], blank[1], *expected[1:]]
+    rows, expected = [rows[0], blank, *rows[1:]], [expected[0], nothing, *expected[1:]]
     for batch_tokens in (1, 30):
         assert predict(folder, iter(rows), batch_tokens=batch_tokens, device="cpu") == expected
 
@@ -220,6 +220,14 @@ def test_speakers_and_genres_are_columns(tmp_path, monkeypatch) -> None:
     assert list(map(json.loads, output.read_text("utf-8").splitlines())) == records
     assert [one["speaker_ids"][0].unique_consecutive().tolist() for one in read[:2]] == [[1, 2], [1, 0, 1]]
     assert [one["genre_ids"].tolist() for one in read] == [[0], [2]] * 2
+    for wrong in ({"genre": 3}, {"genre": -1}, {"who": ["Eve"]}, {"who": ["Eve"] * 4}):
+        write_lines(source, map(json.dumps, [rows[1], rows[0] | wrong]))
+        with pytest.raises(ValueError, match="row 1 "):
+            main(["--traceback", "predict", "--model", str(folder), str(source), f"{tmp_path}/o.jsonl", *columns])
+    with pytest.raises(ValueError, match="genre is 3"):
+        resolve(folder, documents, speakers=speakers, genres=[0, 3])
+    ended = [resolve(folder, [f"{documents[1]}{end}"], speakers=[["Tom", "Eve"]], genres=[0]) for end in ("", "\n")]
+    assert ended[0][0].clusters == ended[1][0].clusters
 
 
 @pytest.mark.parametrize("head", SPLIT)

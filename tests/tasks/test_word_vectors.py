@@ -32,6 +32,7 @@ FILES = {
     "tabs.txt": text(header=False).replace(b" ", b"\t"),
     "as embed writes it.txt": re.sub(rb"(?m)^(\S+) ", rb"\1\t", text(header=False)),
     "windows.txt": text(header=False, ending="\r\n"),
+    "blank lines.txt": text(header=True) + b"\n\n",
     "word2vec.bin": binary(b"\n"),
     "google.bin.gz": gzip.compress(binary(b""), mtime=0),
 }
@@ -47,6 +48,8 @@ def test_every_format_is_read(tmp_path, name: str) -> None:
     assert words == ["the", "Rain"]
     np.testing.assert_array_equal(vectors, VECTORS[[0, 3]])
     assert read_word_vectors(tmp_path / name, words=["the", "Rain"], limit=3)[0] == ["the"]  # 3 vectors of the file
+    with pytest.raises(ValueError, match=f"{name} has no vector"):
+        read_word_vectors(tmp_path / name, words=["fog"])
 
 
 def test_words_with_spaces_and_words_that_occur_twice(tmp_path) -> None:
@@ -61,7 +64,11 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.txt", b"the 1 2\ncat 3\n", "could not convert"),
+        ("a.txt", b"the 1 2\ncat 3\n", r"a\.txt, line 2: could not convert"),
+        ("a.txt", b"the 1 2\n3\n", r"a\.txt, line 2: "),
+        ("a.txt", b"\x80\x04\x95x\n\xff", r"a\.txt, line 1: "),  # a pickle
+        ("a.txt", b"\n", r"a\.txt has no vector"),
+        ("a.bin", b"\xba\x16\x4f\x2f\x0c\0\0\0", r"a\.bin is not .*\.vec"),  # of fastText
         ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
         ("a.bin", binary(b"")[:-1], "smaller"),
         ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
