@@ -25,15 +25,15 @@ def has_columns(lines: Sequence[str]) -> str | None:
     tabs or by blanks, and one after the first has few distinct values, as labels have. By blanks, these are tags such
     as `B-PER`, or lines are also of punctuation, which stands alone where each line is a word."""
     for separator in ("\t", None):
-        rows = [line.strip().split(separator) for line in lines if line.strip() and line[0] != "#"]
-        size, number = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
-        if 2 <= size <= 10 and size == len(rows[0]) and number >= 0.9 * len(rows):
-            words, *others = zip(*(row for row in rows if len(row) == size), strict=True)
-            few = [len(set(values)) for values in others if all(values) and len(set(values)) <= max(1, number // 2)]
-            if separator and few:
+        rows = [line.strip().split(separator) for line in lines if line[0] != "#"]
+        size = len(rows[0]) if rows else 0
+        words, *others = zip(*(row for row in rows if len(row) == size), strict=True) if 2 <= size <= 10 else [()]
+        if len(words) > 0.9 * len(rows):
+            few = max(1, len(words) // 2)
+            if separator and any(all(values) and len(set(values)) <= few for values in others):
                 return "tsv" if " " in "".join(chain(words, *others)) else "conll"
-            is_running = 0 < sum(word in ".,;:?!" for word in words) < number / 2
-            if is_running or (number > 1 and any(all(map(TAG.fullmatch, values)) for values in others)):
+            is_running = 0 < sum(word in ".,;:?!" for word in words) < few
+            if is_running or (len(words) > 1 and any(all(map(TAG.fullmatch, values)) for values in others)):
                 return "conll"
     return None
 
@@ -63,7 +63,8 @@ def read_sentences(
     """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
     words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
     size = 0  # the number of columns of most words, here or in the last sentence that has words
-    groups = (list(group) for is_blank, group in groupby(read_columns(path, encoding), _is_blank) if not is_blank)
+    lines_of_file = groupby(read_columns(path, encoding), lambda line: bool(line[1]))
+    groups = (list(group) for has_words, group in lines_of_file if has_words)
     first = list(islice(groups, 40))
     wanted = [_word_column(first) if word is None else word, *([] if tag is None else [tag])]
     for group in chain(first, groups):
@@ -81,7 +82,10 @@ def read_sentences(
         no_word = RANGE if any(columns[0].isdecimal() for columns in own) else PART
         sentence = []
         for where, columns in lines:
-            is_whole = has_wanted and len(columns) == size and not _is_sentence(columns)
+            # A whole sentence in a line is `We|O ran|O`, or `we ran` and `O O`.
+            of_words = {len(column.split()) for column in columns if "|" not in column[1:-1]}
+            is_sentence = size > 1 and (not of_words or (len(of_words) == 1 and of_words != {1}))
+            is_whole = has_wanted and len(columns) == size and not is_sentence
             if columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#")):
                 continue
             if wanted[0] != 0 and no_word.fullmatch(columns[0]):
@@ -92,16 +96,6 @@ def read_sentences(
             sentence.append([columns[column] for column in wanted])
         if sentence:
             yield sentence
-
-
-def _is_blank(line: Line) -> bool:
-    return not line[1]
-
-
-def _is_sentence(columns: list[str]) -> bool:
-    """Whether a line has all words of a sentence, as `We|O ran|O` or `we ran` and `O O`."""
-    sizes = {len(column.split()) for column in columns}
-    return len(columns) > 1 and (all("|" in column[1:-1] for column in columns) or (len(sizes) == 1 and sizes != {1}))
 
 
 def _word_column(groups: Sequence[Sequence[Line]]) -> int:

@@ -1,15 +1,12 @@
-"""Files: paths, folders, patterns and addresses, and the lines of text in them.
-
-fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
-Names that end in `.gz`, `.bz2`, `.xz` or `.zst` are compressed files. Only one block of a file is in memory at a time.
-"""
+"""Files: paths, folders, patterns and addresses (`s3://`, `hf://`, if the library that fsspec needs for them is
+installed), and the lines of text in them. Only one block of a file is in memory at a time."""
 
 import codecs
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import TextIOWrapper
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
@@ -42,16 +39,17 @@ def is_pipe(path: str | os.PathLike) -> bool:
 
 
 def require_apart(output: Path, read: Mapping[str, Iterable[str]], overwrite: bool | None = None) -> None:
-    """Raises ValueError if `output` or its folder `.parts` is a path that is read, holds one or is within one (but it
-    may be within `"init"`, a model), or if a path is read by two names, such as `"the vocabulary"` and `"the input"`;
-    and FileExistsError if `output` is a folder, or exists without `overwrite`, unless this is `None`."""
+    """Raises ValueError if a path is read by two names, such as `"the vocabulary"` and `"the input"`, or if `output` or
+    its `.parts` is one, has one in it, or is within one other than `"init"`; FileExistsError if it exists, unless
+    `overwrite` is `None`, or is true and the output is a file."""
     own = [Path(os.path.realpath(path)) for path in (output, f"{output}.parts")]
     names: dict[Path, str] = {}
     for name, paths in read.items():
         for path in map(Path, map(os.path.realpath, paths)):
             if path in own or path.parent in own or (name != "init" and path in own[0].parents):
-                how = "choose another one, which neither holds it nor is within it"
-                raise ValueError(f"output {str(output)!r} is {name} {str(path)!r} or its folder: {how}")
+                raise ValueError(
+                    f"output {str(output)!r} is {name} {str(path)!r}, or one is in the other: choose another"
+                )
             if names.setdefault(path, name) != name:
                 raise ValueError(f"{str(path)!r} is in {names[path]} and in {name}: remove it from one")
     if overwrite is not None and (output.is_dir() or (os.path.lexists(output) and not overwrite)):
@@ -65,9 +63,7 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     if os.path.isfile(pattern) or is_pipe(pattern):
         return [os.fspath(pattern)]
     filesystem, path = url_to_fs(os.fspath(pattern))
-    if filesystem.isfile(path):
-        paths = [path]
-    elif filesystem.isdir(path):
+    if filesystem.isdir(path):
         paths = [file for file in filesystem.find(path) if not re.search("/[._]", file.removeprefix(path))]
     else:
         paths = [file for file in filesystem.glob(path) if not filesystem.isdir(file)]
@@ -78,7 +74,7 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
 
 
 def read_start(path: str | os.PathLike) -> bytes:
-    """The first bytes of a file; ValueError for a pointer of Git LFS, which stands for a file that was not fetched."""
+    """The first bytes of a file; ValueError for a pointer of Git LFS in place of the file."""
     filesystem, place = url_to_fs(os.fspath(path))
     start = filesystem.head(place, len(LFS))
     if start == LFS:
@@ -93,14 +89,14 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     name = os.fspath(path)
     compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
     by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
-    by_fsspec = None if by_pyarrow else compression
-    if name == "-":
-        yield sys.stdin.buffer
-        return
     try:
-        if not is_pipe(name) and not read_start(name) and compression:
+        if is_pipe(name):
+            opened = nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb")  # noqa: SIM115
+        elif not read_start(name) and compression:
             raise EOFError("it is empty")
-        with open(name, "rb") if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
+        else:
+            opened = fsspec.open(name, "rb", compression=None if by_pyarrow else compression)
+        with opened as file:
             yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
     except (EOFError, LZMAError, OSError, ZlibError) as error:
         if compression is None or getattr(error, "errno", None):

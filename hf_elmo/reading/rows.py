@@ -71,19 +71,14 @@ class NamedRow(list):
 
 @dataclass(eq=False, repr=False)
 class Rows:
-    """The rows of any input, checked: each a `str` (text to be split into words) or a `list[str]` (words; in FASTA, a
-    [`NamedRow`] of upper-case letters), or with further columns a tuple. Blank lines of text and TSV files are rows.
-    They can be iterated repeatedly, each time from the beginning.
+    """The rows of any input, checked: each a `str` (text to be split into words), a `list[str]` (words; in FASTA, a
+    [`NamedRow`] of upper-case letters), or with further columns a tuple. Each iteration begins with the first row.
 
     Args:
-        inputs, input_format, text_column, encoding: as for [`hf_elmo.embed`].
+        inputs, input_format, text_column, encoding: as for [`hf_elmo.embed`], which raises the same errors.
         columns: columns or keys whose values follow in a row's tuple, `None` for a column `None`.
         pairs: whether rows are pairs: of a text and another text or a whole number.
         name: what error messages call rows in memory.
-
-    Raises FileNotFoundError; ValueError for an unknown format or column, a format that is another one or has no
-    columns, a malformed row, and a table or an array with several axes; TypeError for a value that is neither text nor
-    a list of words, such as a null.
     """
 
     inputs: Any
@@ -176,17 +171,16 @@ class Rows:
     def _kept(self, rows: Iterable[Any], name: str) -> Iterator[Any]:
         """Rows that can be read only once: those of a generator or a pipe, kept in a temporary file."""
         if name not in self._copies:
-            self._copies[name] = file = tempfile.TemporaryFile()  # noqa: SIM115
-            for row in rows:
-                pickle.dump(tuple(row) if isinstance(row, tuple) else row, file)  # pandas's tuples cannot be pickled
-        file = self._copies[name]
-        end = file.seek(0, os.SEEK_END)
-        place = 0  # of this iterator: others may read the file between two of its rows
-        while place < end:
-            file.seek(place)
-            row = pickle.load(file)
-            place = file.tell()
-            yield row
+            folder = tempfile.TemporaryDirectory()
+            with open(f"{folder.name}/rows", "wb") as file:
+                for row in rows:
+                    pickle.dump(
+                        tuple(row) if isinstance(row, tuple) else row, file
+                    )  # pandas's tuples cannot be pickled
+            self._copies[name] = folder
+        with open(f"{self._copies[name].name}/rows", "rb") as file:
+            while file.peek():
+                yield pickle.load(file)
 
     # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
 
@@ -202,8 +196,7 @@ class Rows:
         yield from enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1)
 
     def _read_conll(self, file: str) -> Iterator[Words]:
-        sentences = read_sentences(file, self.text_column, encoding=self.encoding)
-        return ([word for (word,) in sentence] for sentence in sentences)
+        return (list(chain(*words)) for words in read_sentences(file, self.text_column, encoding=self.encoding))
 
     def _read_fasta(self, file: str) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
@@ -255,11 +248,10 @@ class Rows:
         is_quoted = len(sizes) > 1 or all(map(QUOTED.fullmatch, "".join(first[:1]).rstrip().split("\t")))
         quoting = {"quoting": csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE}
         for number, row in self._read_csv(file, chain(first, lines), "tabs", delimiter="\t", **quoting):
-            yield number, {name: _unquoted(text) for name, text in row.items()}
+            doubled = [name for name, text in row.items() if QUOTED.fullmatch(text) and '""' in text[1:-1]]
+            yield number, row | {name: row[name][1:-1].replace('""', '"') for name in doubled}
 
-    def _read_csv(
-        self, file: str, lines: Iterable[str] | None = None, separators: str = "commas", **dialect: Any
-    ) -> Iterator[tuple[int, dict[str, str]]]:
+    def _read_csv(self, file: str, lines: Any = None, separators: str = "commas", **dialect: Any) -> Iterator[Any]:
         csv.field_size_limit(max(CSV_FIELD_CHARACTERS, csv.field_size_limit()))
         reader = csv.reader(lines or read_lines(file, self.encoding, newline=""), strict=True, **dialect)
         names: list[str] = []
@@ -278,8 +270,8 @@ class Rows:
                         yield first, dict(zip(names, row, strict=True))
                 first = reader.line_num + 1
         except csv.Error as error:
-            lines = f"line {first}" if first == reader.line_num else f"line {first} to {reader.line_num}"
-            raise ValueError(f"{file}, {lines}: {error} (is each quote closed, or doubled?)") from error
+            place = f"{file}, line {first}" + f" to {reader.line_num}" * (first < reader.line_num)
+            raise ValueError(f"{place}: {error} (is each quote closed, or doubled?)") from error
         if not names:
             raise ValueError(f"{file} is empty")
 
@@ -328,11 +320,6 @@ def _first_text(value: Any) -> Any:
     """The text of a pair, the first sentence of a document that is a list, or else the row itself."""
     is_nested = isinstance(value, tuple) or (isinstance(value, list) and isinstance(next(iter(value), None), list))
     return value[0] if is_nested else value
-
-
-def _unquoted(text: str) -> str:
-    """A field of a TSV without the quotes that csv and pandas put around it if it has quotes, which they double."""
-    return text[1:-1].replace('""', '"') if QUOTED.fullmatch(text) and '""' in text[1:-1] else text
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
