@@ -82,7 +82,8 @@ def embed(
         output: the file to write; its ending gives the format. `.safetensors`, `.npz`, `.hdf5` and `.h5` (laid out as
             by bilm-tf's `dump_bilm_embeddings`) have one array for each row, named by the row's number (`"0"`, `"1"`,
             ...), or, if pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
-            `embedding`. Each FASTA sequence has one array, named by its identifier (in Parquet, the column `id`).
+            `embedding`. Each FASTA sequence has one array, named by its identifier (in Parquet, the column `id`), but
+            text has no place for it.
             `.txt` and `.txt.gz` have a line for each word: the word, a tab and its numbers (those of all layers, one
             layer after another), and a blank line after each row; if pooled, a line for each row, with all of its
             words. With `None`, the vectors are returned.

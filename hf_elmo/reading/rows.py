@@ -129,7 +129,6 @@ class Rows:
         return self._selected(enumerate(rows), self.name, "row {} (from 0)")
 
     def values_of(self, file: str) -> Iterator[tuple[str, Any]]:
-        """As [`values`], of one of the files."""
         kind = self.format_of(file)
         word = self.text_column if kind == "conll" and isinstance(self.text_column, int) else None
         if {self.text_column, *self.columns} - {None, word} and kind in ("text", "fasta", "conll"):
@@ -173,10 +172,8 @@ class Rows:
         if name not in self._copies:
             folder = tempfile.TemporaryDirectory()
             with open(f"{folder.name}/rows", "wb") as file:
-                for row in rows:
-                    pickle.dump(
-                        tuple(row) if isinstance(row, tuple) else row, file
-                    )  # pandas's tuples cannot be pickled
+                for row in rows:  # of pandas, also tuples of classes that cannot be pickled
+                    pickle.dump(tuple(row) if isinstance(row, tuple) else row, file)
             self._copies[name] = folder
         with open(f"{self._copies[name].name}/rows", "rb") as file:
             while file.peek():
@@ -244,10 +241,12 @@ class Rows:
         have them, or lines have other numbers of columns without them, as where pandas writes a line break."""
         lines = read_lines(file, self.encoding, newline="")
         first = list(islice(lines, TSV_LINES))
-        sizes = {len(line.rstrip().split("\t")) for line in first if line.strip()}
-        is_quoted = len(sizes) > 1 or all(map(QUOTED.fullmatch, "".join(first[:1]).rstrip().split("\t")))
-        quoting = {"quoting": csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE}
-        for number, row in self._read_csv(file, chain(first, lines), "tabs", delimiter="\t", **quoting):
+        names, *rows = [line.rstrip("\r\n").split("\t") for line in first if line.strip()] or [[""]]
+        is_quoted = all(map(QUOTED.fullmatch, names)) or any(
+            len(row) < len(names) or any(row[len(names) :]) for row in rows
+        )
+        how = {"delimiter": "\t", "quoting": csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE}
+        for number, row in self._read_csv(file, chain(first, lines), "tabs", **how):
             doubled = [name for name, text in row.items() if QUOTED.fullmatch(text) and '""' in text[1:-1]]
             yield number, row | {name: row[name][1:-1].replace('""', '"') for name in doubled}
 
@@ -276,21 +275,20 @@ class Rows:
             raise ValueError(f"{file} is empty")
 
     def _header(self, row: list[str], file: str, separators: str) -> list[str]:
-        """The names of the columns in the first row: its values, or, if the columns are given by numbers, numbers.
-        ValueError if there are no such columns, or the row has other separators."""
+        """The names of the columns: those in the first row, or, if the columns are given by numbers, numbers."""
         given = [column for column in (self.text_column, *self.columns) if column is not None]
         numbers = [str(column) for column in range(len(row))]
-        has_name = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
-        by_pandas = row == numbers or (len(row) > 1 and row == ["", *numbers[:-1]])  # of columns without names
         is_numbered = given and all(isinstance(column, int) and column < len(row) for column in given)
-        is_header = has_name or by_pandas or not is_numbered
-        if not is_header and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
-            raise ValueError(f"{file}, line 1: {row} are names: pass text_column by its name")
+        has_default = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
+        # pandas names columns that have no names by their numbers.
+        names = row if not is_numbered or has_default or row in (numbers, ["", *numbers[:-1]]) else numbers
         separator = r"[ ,;|\t]" if self.text_column is None else r"\S[;|\t]\S"
         try:
+            if names is numbers and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
+                raise ValueError(f"{file}, line 1: {row} are names: pass text_column by its name")
             if len(row) == 1 and re.search(separator, re.sub(r"&#?\w+;", "", row[0])):
                 raise ValueError(f"{file}, line 1: the only column is {row[0]!r:.60}")
-            self._names(names := row if is_header else numbers, f"{file}, line 1")
+            self._names(names, f"{file}, line 1")
         except ValueError as error:
             how = f"the first line must have their names, with {separators} between them, or text_column be a number"
             raise ValueError(f"{error} ({how}; else pass input_format='conll' or input_format='tsv')") from None
@@ -298,12 +296,12 @@ class Rows:
 
 
 def _patterns(inputs: Any) -> list:
-    """The paths and patterns of files; none for rows in memory. ValueError for names of files in a list of texts: also
-    addresses on the web, if they have the ending of a format, since posts begin with links."""
+    """The paths and patterns of files; none for rows in memory. ValueError for names of files in a list of texts."""
     if isinstance(inputs, (Files, str, os.PathLike)):
         return inputs if isinstance(inputs, Files) else [inputs]
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
     if isinstance(first, str):
+        # Posts begin with links: addresses on the web are files if they have the ending of a format.
         is_address = re.fullmatch(r"\w+://\S+", first) and (not first.startswith("http") or _ending(first) in FORMATS)
         if is_address or ("." in first and any(map(os.path.isfile, glob(first)))):
             raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
@@ -323,9 +321,8 @@ def _first_text(value: Any) -> Any:
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
-    """The column of the text: the one named `wanted`, or with this number; by default the first of `DEFAULT_COLUMNS`
-    that exists, or else the only one. ValueError if there is none, or several have its name; the message begins with
-    `where` and names the `option`."""
+    """The column named `wanted`, or with this number; by default the first of `DEFAULT_COLUMNS`, or else the only one.
+    ValueError, whose message begins with `where` and names the `option`, if there is none, or several have its name."""
     if wanted is None:
         wanted = next((name for name in DEFAULT_COLUMNS if name in names), names[0] if len(names) == 1 else None)
     elif isinstance(wanted, int) and str(wanted) not in names and wanted < len(names):
@@ -338,9 +335,8 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
 
 
 def check_row(value: Any, where: str) -> Row:
-    """A row as `str` or `list[str]`, without lone surrogates, which no file can hold. Others raise TypeError, also
-    missing values (`None`, NaN), as only the user knows whether they stand for a blank text, and tuples, which are
-    pairs. The message begins with `where`."""
+    """A row as `str` or `list[str]`, without lone surrogates, which no file can hold. TypeError for others: for missing
+    values (`None`, NaN), too, as only the user knows whether they stand for a blank text."""
     if isinstance(value, str):
         return drop_surrogates(value)
     words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series

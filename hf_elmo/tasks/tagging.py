@@ -28,23 +28,25 @@ Span = tuple[int, int]  # the first word, and the word after the last one
 def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> "Dataset":
     """The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
-    Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; a first line with
-    the names of the columns; CoNLL-U's ranges and empty nodes (`3-4`, `8.1`), in a file whose first column numbers the
-    words; and comments: lines of CoNLL-U such as `# newdoc`, and other lines that begin with `#`, unless they have all
-    columns (in a file with tabs, with tabs between them) and `#...` is in the word's column.
+    Tabs separate the columns of a line that has tabs, otherwise blanks do. Left out are `-DOCSTART-`; a first line with
+    the names of the columns; in a file whose first column numbers the words, CoNLL-U's ranges and empty nodes (`3-4`,
+    `8.1`) and WebAnno's parts of words (`1-2.1`); and comments: lines of CoNLL-U such as `# newdoc`, and other lines
+    that begin with `#`, unless they have all columns (in a file with tabs, with tabs between them) and `#...` is in the
+    word's column.
 
     Args:
         path, encoding: the path of the file, whose ending names the compression, and the encoding.
         word, tag: the columns of the words and of their tags, from 0; -1 is the last one. By default, the words are in
-            column 1 if column 0 numbers the words of the first sentences (CoNLL-U, CoNLL-X, CoNLL-2009), in column 3
-            if column 2 does, after another number (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
+            column 1 if column 0 numbers the words of the first sentences (CoNLL-U, CoNLL-X, CoNLL-2009), in column 2
+            if column 1 numbers the characters then (WebAnno), in column 3 if column 2 numbers the words, after another
+            number (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
 
     Returns:
         a data set with the columns `words` and `tags`, lists of strings.
 
     Raises:
-        ValueError: a line has another number of columns than most of its sentence, or an empty word or tag; the columns
-            `word` or `tag` do not exist.
+        ValueError: a line has another number of columns than most of its sentence, an empty word or tag, or the words
+            of a whole sentence; the columns `word` or `tag` do not exist.
     """
     with extra_needed("train"):
         from datasets import Dataset
