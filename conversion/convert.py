@@ -88,7 +88,7 @@ def convert(
     settings = {"options": elmo_options, "use": use, "bilm_only": bilm_only or None}
     with unpack(given[0]) as source:
         inside = [file for path in (source, *given[1:]) for file in ([path] if path.is_file() else path.rglob("*"))]
-        for file in filter(os.path.isfile, chain(inside, filter(None, (elmo_options, words, align)))):
+        for file in filter(os.path.isfile, chain(inside, filter(None, (elmo_options, align)))):
             read_start(file)
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
