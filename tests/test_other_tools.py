@@ -2,6 +2,7 @@
 weights that accelerate loads when a module is called or torchao rounds, and PEFT's adapters."""
 
 import pickle
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -151,14 +152,67 @@ def test_spacy(spacy, folder, tmp_path) -> None:
     np.testing.assert_allclose([token.vector for token in spaces if not token.is_space], vectors, atol=1e-6)
     np.testing.assert_allclose(spaces[1:5].vector, vectors[:2].mean(axis=0), atol=1e-6)
     assert not nlp(" \n ").vector.any()
-    nlp.to_disk(tmp_path / "pipeline")
-    (folder / "model.safetensors").unlink()  # it is in the pipeline
-    np.testing.assert_allclose(spacy.load(tmp_path / "pipeline")(TEXTS[0]).tensor, first.tensor, atol=1e-6)
     example = spacy.training.Example.from_dict(nlp.make_doc("a"), {})
     nlp.add_pipe("tok2vec").initialize(lambda: [example], nlp=nlp)  # it replaces `doc.tensor`
     for part in (nlp(TEXTS[0]), nlp(TEXTS[0])[0]):
         with pytest.raises(ValueError, match="add 'elmo' after it"):
             _ = part.vector
+
+
+def test_spacy_keeps_the_model_of_a_pipeline(spacy, tmp_path, monkeypatch) -> None:
+    """Its folder is replaced by another model, or gone, before the first text."""
+    monkeypatch.chdir(tmp_path)
+    expected = np.concatenate(hf_elmo.embed(save_checkpoint(Path("elmo"), small_model(), Tokenizer()), ["A bank"]))
+    made, late = spacy.blank("en"), spacy.blank("en")
+    made.add_pipe("elmo", config={"model": "elmo"})
+    made.to_disk("pipeline")
+    save_checkpoint(Path("elmo"), small_model(num_hidden_layers=1), Tokenizer())
+    pipelines = [made, spacy.load("pipeline"), type(made).from_config(made.config).from_bytes(made.to_bytes())]
+    for folder in ("elmo", "pipeline"):
+        shutil.rmtree(folder)
+    pipelines.append(type(made).from_config(made.config).from_bytes(made.to_bytes()))
+    for nlp in pipelines:
+        np.testing.assert_array_equal(nlp("A bank").tensor, expected)
+    late.add_pipe("elmo", config={"model": "elmo"})
+    with pytest.raises(FileNotFoundError, match="no folder 'elmo'"):
+        late("A bank")
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_spacy_trains_on_elmo(spacy, folder, tmp_path, frozen: bool) -> None:
+    """On a layer that components share, and on layers of their own; texts have whitespace, or no words."""
+    layer = {"@architectures": "hf_elmo.Tok2Vec.v1", "model": str(folder), "freeze_bilm": frozen}
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 22}
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": layer})
+    for name, part in (("tagger", listener), ("ner", layer), ("textcat", layer)):
+        nlp.add_pipe(name, config={"model": {"tok2vec": part}})
+    nlp.add_pipe("parser", config={"model": {"tok2vec": listener}, "min_action_freq": 1})
+    texts = [["Ann", "\n", "sat", "."], ["\t"], []]
+    target = {"tags": ["A", "S", "B", "C"], "heads": [2, 2, 2, 2], "deps": ["x", "y", "ROOT", "z"]}
+    target |= {"entities": ["U-PER", "O", "O", "O"], "cats": {"yes": 1.0, "no": 0.0}}
+
+    def examples(nlp: Any) -> list[Any]:
+        docs = (spacy.tokens.Doc(nlp.vocab, words) for words in texts)
+        return [spacy.training.Example.from_dict(doc, target if len(doc) > 1 else {}) for doc in docs]
+
+    optimizer = nlp.initialize(lambda: examples(nlp))
+    losses = [nlp.update(examples(nlp), sgd=optimizer) for _ in range(9)]
+    assert all(losses[-1][name] < losses[0][name] for name in ("tagger", "parser", "textcat"))
+    before = dict(hf_elmo.ElmoModel.from_pretrained(folder).named_parameters())
+    for name in ("tok2vec", "ner"):
+        shim = next(node.shims[0] for node in nlp.get_pipe(name).model.walk() if node.name == "hf_elmo")
+        changed = {name for name, weights in shim.parts[0].named_parameters() if (weights != before[name]).any()}
+        assert changed == ({"scalar_mix.scalars", "scalar_mix.gamma"} if frozen else set(before))
+    nlp.to_disk(tmp_path / "pipeline")
+    shutil.rmtree(folder)
+    read = type(nlp).from_config(nlp.config).from_bytes(nlp.to_bytes())
+    found = []
+    for one, processes in ((nlp, 1), (spacy.load(tmp_path / "pipeline"), 2), (read, 1)):
+        docs = list(one.pipe([example.x for example in examples(one)], n_process=processes, batch_size=2))
+        assert [not token.tensor.any() for doc in docs for token in doc] == [False, True, False, False, True]
+        found.append([(doc.cats, *((token.tag_, token.dep_, token.ent_type_) for token in doc)) for doc in docs])
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("width", [22, 30])

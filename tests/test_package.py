@@ -55,7 +55,7 @@ def is_kept(before, after):  # what others have registered may be added
 def attributes():
     modules = [(name, module) for name, module in sys.modules.items() if name.split(".")[0] in OTHERS]
     return {(name, key): contents(value, 3) for name, module in modules for key, value in vars(module).items()}
-OTHERS = {"torch", "transformers"}
+OTHERS = {"spacy", "thinc", "torch", "transformers"}
 before = attributes()
 import hf_elmo.conversion
 for module in pkgutil.walk_packages(hf_elmo.__path__, "hf_elmo."):

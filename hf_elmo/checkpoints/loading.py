@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -84,10 +85,17 @@ def load_weights(name: Any, model_class: Any = ElmoModel, dtype: Dtype = None, d
     if model_class is None:
         architectures = load_config(place).architectures or [""]
         model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
-    is_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # it would last for a moment
-    try:
+    with no_progress_bar():
         return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Without the bar of transformers, which would last for a moment."""
+    is_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
     finally:
         if is_shown:
             logging.enable_progress_bar()

@@ -1,1 +1,1 @@
-"""For other libraries: the vectorizer of scikit-learn, the component of spaCy."""
+"""For other libraries: the vectorizer of scikit-learn, the component and the layer of spaCy."""
