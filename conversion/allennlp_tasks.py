@@ -72,6 +72,7 @@ class Archive:
         self.indexers = reader.part("token_indexers")
         self.fields: dict[str, Any] = {}
         self.arrays: NamedArrays = {}
+        self.reader = reader
         self.tokenizer: dict[str, Any] = {}
         self.words: list[str] | None = None
 
@@ -168,15 +169,17 @@ class Archive:
             self.fields["word_characters_filters"] = [[width, filters] for width in widths]
             return filters * len(widths)
 
-    def encode(self, part: Settings, name: str, columns: Columns) -> None:
-        """Takes an encoder of words, the module `name`, which reads these columns."""
+    def encode(self, part: Settings, name: str, columns: Columns, network: str | None = None) -> None:
+        """Takes an encoder of words, the module `name`, which reads these columns; with a `network` around it, an
+        LSTM."""
         ours = "classifier.encoder.bilstm"
         with part:
-            kind = part.expect(type=("lstm", "alternating_lstm", "stacked_bidirectional_lstm"))
+            kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
             hidden, layers = part.take("hidden_size"), part.take("num_layers", 1)
             part.expect(input_size=sum(columns.values()))
             names = {"lstm": "bilstm", "alternating_lstm": "alternating", "stacked_bidirectional_lstm": "highway"}
-            self.fields |= {"encoder_type": names[kind], "encoder_hidden_size": hidden, "encoder_num_layers": layers}
+            self.fields["encoder_type"] = network or names[kind]
+            self.fields |= {"encoder_hidden_size": hidden, "encoder_num_layers": layers}
             if kind == "lstm":
                 if not part.take("bidirectional", False):
                     raise part.unknown("bidirectional", False)
@@ -190,8 +193,35 @@ class Archive:
                 for i, cell in enumerate(cells):
                     self.highway_cell(cell, f"{ours}.layers.{i}")
                 firsts = [f"{ours}.layers.{i}.weight_ih" for i, _ in enumerate(directions)]
-        for first in firsts:
+        for first in firsts if columns.keys() <= set(PARTS) else ():
             self.arrays[first] = self.arrays[first][:, reorder(columns)]
+
+    def inner_lstm(self, part: Settings, name: str, ours: str) -> None:
+        """Takes an LSTM of one layer and of the encoder's size, as heads here have them."""
+        with part:
+            part.take("input_size")
+            part.expect(type="lstm", bidirectional=True, num_layers=(1, None))
+            self.require_size(part, "hidden_size", part.take("hidden_size"))
+        self.lstm(name, ours)
+
+    def require_size(self, part: Settings, name: str, size: int) -> None:
+        if size != self.fields["encoder_hidden_size"]:
+            raise part.unknown(name, size)
+
+    def classifier(self, **fields: Any) -> None:
+        self.labels()
+        self.fields |= {"architectures": ["ElmoForSequenceClassification"], **fields}
+
+    def pairs(self, **fields: Any) -> None:
+        """Fields of a classifier of pairs, which has the word that its tokenizer puts after each text."""
+        with self.reader.part("tokenizer") as tokenizer:
+            words = tokenizer.take("end_tokens") or [None]
+            if len(words) > 1:
+                raise tokenizer.unknown("end_tokens", words)
+            tokenizer.values.pop("type", None)
+            tokenizer.expect(start_tokens=None)
+        self.tokenizer["null_word"] = words[0]
+        self.classifier(classifier_text_pairs=True, carry_state=True, **fields)
 
     def lstm(self, name: str, ours: str, layers: int = 1) -> None:
         parts = [f"{kind}_{half}_l{i}" for i in range(layers) for kind in ("weight", "bias") for half in ("ih", "hh")]
@@ -214,26 +244,31 @@ def reorder(columns: Columns, order: Sequence[str] = PARTS) -> np.ndarray:
     return np.concatenate([np.arange(ends[part] - columns[part], ends[part]) for part in order if part in columns])
 
 
-def dense_layers(part: Settings) -> list[tuple[int, str]]:
-    """The size and the activation of each layer of a feed-forward network."""
-    with part:
+def dense(
+    archive: Archive, model: Settings, name: str, wanted: str | list[str], *ours: str, module: str = ""
+) -> list[int]:
+    """Takes a feed-forward network whose layers have the activations `wanted`, or any number of layers one of them.
+    Returns their sizes. With one name of `ours` for several layers, they have numbers there."""
+    with model.part(name) as part:
         count = part.take("num_layers")
         part.take("input_dim")
         both = [part.take("hidden_dims"), part.take("activations")]
         sizes, activations = (each if isinstance(each, list) else [each] * count for each in both)
-    return list(zip(sizes, activations, strict=True))
+        if activations != (wanted if isinstance(wanted, list) else [wanted] * count):
+            raise part.unknown("activations", activations)
+    names = ours if isinstance(wanted, list) else [f"{ours[0]}.{i}" for i in range(count)]
+    archive.move({f"_{name}{module}._linear_layers.{i}": own for i, own in enumerate(names)})
+    return sizes
 
 
 def crf_tagger(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
     archive.encode(model.part("encoder"), "encoder", columns)
     if "feedforward" in model.values:
-        part = model.part("feedforward")
-        layers = dense_layers(part)
-        if len(layers) != 1 or layers[0][1] not in ("relu", "tanh"):
-            raise part.unknown("activations", [activation for _, activation in layers])
-        archive.move({"_feedforward._linear_layers.0": "classifier.dense"})
-        archive.fields |= {"classifier_hidden_size": layers[0][0], "classifier_activation": layers[0][1]}
+        given = model.values["feedforward"].get("activations")
+        activation = "tanh" if given in ("tanh", ["tanh"]) else "relu"
+        (hidden,) = dense(archive, model, "feedforward", [activation], "classifier.dense")
+        archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
     labels = archive.labels()
     encoding = model.expect(label_encoding=tuple(SCHEMES))
@@ -267,7 +302,65 @@ def srl(archive: Archive, model: Settings) -> None:
     archive.fields |= {"encoder_dropout": model.take("embedding_dropout", 0.0), "classifier_dropout": 0.0}
 
 
-TYPES: dict[str, Callable[[Archive, Settings], None]] = {"crf_tagger": crf_tagger, "srl": srl}
+def bcn(archive: Archive, model: Settings) -> None:
+    columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder", elmo_apart=True)
+    model.expect(use_input_elmo=True, use_integrator_output_elmo=False)
+    with model.part("elmo") as elmo, archive.indexers.part("elmo") as indexer:
+        elmo.expect(num_output_representations=1, keep_sentence_boundaries=False)
+        columns["elmo"] = archive.elmo(elmo, indexer, "_elmo")
+    hidden = dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
+    first = "classifier.encoder.feedforward.weight"
+    archive.arrays[first] = archive.arrays[first][:, reorder(columns)]
+    archive.encode(model.part("encoder"), "_encoder", {"before": hidden[0]}, "biattentive")
+    archive.require_size(model, "pre_encode_feedforward.hidden_dims", hidden[0])
+    archive.inner_lstm(model.part("integrator"), "_integrator", "classifier.interaction.integrator.lstm")
+    archive.move({"_self_attentive_pooling_projection": "classifier.interaction.attention.scores"})
+    with model.part("output_layer") as output:
+        sizes, pools = output.take("output_dims"), output.take("pool_sizes")
+        output.expect(num_layers=len(sizes), input_dim=8 * archive.fields["encoder_hidden_size"])
+        if isinstance(pools, list) and len(set(pools)) > 1:
+            raise output.unknown("pool_sizes", pools)
+    ours = [*(f"classifier.maxouts.{i}.linear" for i, _ in enumerate(sizes[:-1])), "classifier.out_proj.linear"]
+    archive.move({f"_output_layer._linear_layers.{i}": name for i, name in enumerate(ours)})
+    pooled = dict.fromkeys(("max", "min", "mean", "attention"), 2 * archive.fields["encoder_hidden_size"])
+    first = f"{ours[0]}.weight"
+    archive.arrays[first] = archive.arrays[first][:, reorder(pooled, ("max", "mean", "min", "attention"))]
+    archive.classifier(classifier_maxout_sizes=sizes[:-1], encoder_dropout=model.take("embedding_dropout", 0.0))
+    archive.fields["classifier_maxout_pool"] = pools[0] if isinstance(pools, list) else pools
+
+
+def esim(archive: Archive, model: Settings) -> None:
+    columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
+    archive.encode(model.part("encoder"), "_encoder", columns, "esim")
+    with model.part("matrix_attention") as attention:
+        attention.expect(type="dot_product")
+    (size,) = dense(archive, model, "projection_feedforward", ["relu"], "classifier.interaction.combine")
+    archive.require_size(model, "projection_feedforward.hidden_dims", size)
+    archive.inner_lstm(model.part("inference_encoder"), "_inference_encoder", "classifier.interaction.composition.lstm")
+    (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "classifier.dense")
+    dense(archive, model, "output_logit", ["linear"], "classifier.out_proj")
+    dropout = model.take("dropout", 0.5)
+    archive.pairs(classifier_hidden_size=hidden, encoder_dropout=dropout, classifier_dropout=dropout)
+
+
+def decomposable_attention(archive: Archive, model: Settings) -> None:
+    archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
+    with model.part("matrix_attention") as attention:
+        attention.expect(type="dot_product")
+    sizes = {}
+    for part in ("attend", "compare"):
+        ours = f"classifier.interaction.{part}"
+        sizes[f"decomposable_{part}_sizes"] = dense(
+            archive, model, f"{part}_feedforward", "relu", ours, module="._module"
+        )
+    ours = "classifier.dense", "classifier.out_proj"
+    hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], *ours)
+    archive.pairs(encoder_type="decomposable", classifier_hidden_size=hidden, **sizes)
+
+
+TYPES: dict[str, Callable[[Archive, Settings], None]] = {
+    each.__name__: each for each in (crf_tagger, srl, bcn, esim, decomposable_attention)
+}
 
 
 def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidden_size: int) -> Archive:

@@ -55,10 +55,10 @@ class ElmoTaskFields:
         scalar_mix_l2: Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is added to the loss, where s are
             the weights of all learned mixes before the softmax (Peters et al. 2018).
         encoder_type: The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers
-            `"alternating"`, highway LSTMs that read forward and backward in turn (He et al. 2017), and `"highway"`, in
-            which each layer does both; for classifiers
-            `"biattentive"` (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017); both ignore
-            `classifier_pooling`; for question answering `"attention_flow"` (Clark and Gardner 2018), also by `None`.
+            `"alternating"`, highway LSTMs that read forward and backward in turn (He et al. 2017), and `"highway"`,
+            each layer in both directions; for classifiers `"biattentive"` (McCann et al. 2017) and, for pairs of texts,
+            `"esim"` (Chen et al. 2017) and `"decomposable"` (Parikh et al. 2016), which ignore `classifier_pooling`;
+            for question answering `"attention_flow"` (Clark and Gardner 2018), also by `None`.
         encoder_hidden_size: Size of each direction of the encoder's LSTMs.
         encoder_num_layers: Number of layers of the LSTM that reads the word vectors.
         encoder_dropout: Dropout on the input of the encoder's LSTMs, and on the second mix of ELMo (`elmo_at_output`).
@@ -69,6 +69,11 @@ class ElmoTaskFields:
         classifier_hidden_size: Size of a hidden layer before the classifier or tagger; `None` for no layer.
         classifier_activation: Of this layer.
         classifier_dropout: Dropout on the classifier's input.
+        classifier_maxout_sizes: Of a biattentive network whose classifier is a maxout layer, too, the sizes of those
+            before it. `None`: half and a quarter of what it pools, before a linear classifier.
+        classifier_maxout_pool: Number of linear maps of a maxout layer (Goodfellow et al. 2013).
+        decomposable_attend_sizes, decomposable_compare_sizes: Of the layers of two networks of decomposable attention.
+        carry_state: Whether the biLM reads the second text of each row from the state after the first, as AllenNLP's.
         classifier_text_pairs: Whether the classifier reads pairs of texts. Their vectors u, v are combined as
             `[u; v; |u - v|; u * v]` (Mou et al. 2016), except by `"biattentive"` and `"esim"`.
         allow_no_answer: Whether a question may have no answer in its passage.
@@ -100,7 +105,9 @@ class ElmoTaskFields:
     word_characters_hidden_size: int | None = None
     elmo_at_output: bool = False
     scalar_mix_l2: float | int = 0.0
-    encoder_type: Literal["bilstm", "alternating", "highway", "biattentive", "esim", "attention_flow"] | None = None
+    encoder_type: (
+        Literal["bilstm", "alternating", "highway", "biattentive", "esim", "decomposable", "attention_flow"] | None
+    ) = None
     encoder_hidden_size: int = 256
     encoder_num_layers: int = 1
     encoder_dropout: float | int = 0.5
@@ -110,6 +117,11 @@ class ElmoTaskFields:
     classifier_activation: Literal["relu", "tanh"] = "relu"
     classifier_dropout: float | int = 0.2
     classifier_text_pairs: bool = False
+    classifier_maxout_sizes: list | tuple | None = None
+    classifier_maxout_pool: int = 4
+    decomposable_attend_sizes: list | tuple = (200, 200)
+    decomposable_compare_sizes: list | tuple = (200, 200)
+    carry_state: bool = False
     allow_no_answer: bool = False
     tagging_crf: bool = False
     tagging_scheme: Literal["IOB1", "IOB2", "BIOES", "BIOUL"] | None = None

@@ -1,5 +1,6 @@
 """The head for texts: classes, several labels at once, or numbers, of single texts and of pairs."""
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -52,16 +53,49 @@ class ElmoLocalInference(nn.Module):
         return torch.cat(pooled, dim=1)
 
 
-class ElmoMaxout(nn.Module):
-    """The maximum of four linear maps (Goodfellow et al. 2013), for the last layers of the biattentive network."""
+class ElmoDecomposableAttention(nn.Module):
+    """Attention between the words of two texts, each of which is compared with what it attends to, and the sum over the
+    words: decomposable attention (Parikh et al. 2016, section 3)."""
 
-    def __init__(self, input_size: int, output_size: int) -> None:
+    def __init__(self, size: int, config: ElmoConfig) -> None:
         super().__init__()
-        self.linear = nn.Linear(input_size, output_size * 4)
+        self.attend = self._layers(size, *config.decomposable_attend_sizes)
+        self.compare = self._layers(2 * size, *config.decomposable_compare_sizes)
+        self.dropout = nn.Dropout(config.encoder_dropout)
+
+    @staticmethod
+    def _layers(*sizes: int) -> nn.ModuleList:
+        return nn.ModuleList(nn.Linear(*each) for each in itertools.pairwise(sizes))
+
+    def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        for layer in layers:
+            x = self.dropout(torch.relu(layer(x)))
+        return x
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Two texts, each `[batch, words, size]` with its mask, to `[batch, 2 * compare_sizes[-1]]`."""
+        projected = [self._run(self.attend, x) for x, _ in texts]
+        summed = []
+        for number, (x, mask) in enumerate(texts):
+            other, other_mask = texts[1 - number]
+            scores = projected[number] @ projected[1 - number].mT
+            attended = masked_softmax(scores, other_mask[:, None]) @ other
+            compared = self._run(self.compare, torch.cat((x, attended), dim=2))
+            summed.append(compared.masked_fill(~mask[:, :, None], 0.0).sum(1))
+        return torch.cat(summed, dim=1)
+
+
+class ElmoMaxout(nn.Module):
+    """The maximum of linear maps (Goodfellow et al. 2013), for the last layers of the biattentive network."""
+
+    def __init__(self, input_size: int, output_size: int, pool: int) -> None:
+        super().__init__()
+        self.pool = pool
+        self.linear = nn.Linear(input_size, output_size * pool)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[batch, input_size]` to `[batch, output_size]`."""
-        return self.linear(x).unflatten(1, (-1, 4)).amax(2)
+        return self.linear(x).unflatten(1, (-1, self.pool)).amax(2)
 
 
 class ElmoClassificationHead(ElmoHead):
@@ -74,11 +108,16 @@ class ElmoClassificationHead(ElmoHead):
         dropout = config.encoder_dropout
         self.pooling = config.classifier_pooling
         self.interaction = self.attention = self.maxouts = self.dense = None
+        pool = config.classifier_maxout_pool
         if config.encoder_type == "biattentive":
             self.interaction = ElmoBiattention(sum(self.sizes), hidden, dropout)
             size = 8 * hidden * (2 if config.classifier_text_pairs else 1)
-            self.maxouts = nn.ModuleList((ElmoMaxout(size, size // 2), ElmoMaxout(size // 2, size // 4)))
-            size //= 4
+            sizes = [size, *(config.classifier_maxout_sizes or (size // 2, size // 4))]
+            self.maxouts = nn.ModuleList(ElmoMaxout(*each, pool) for each in itertools.pairwise(sizes))
+            size = sizes[-1]
+        elif config.encoder_type == "decomposable":
+            self.interaction = ElmoDecomposableAttention(sum(self.sizes), config)
+            size = 2 * config.decomposable_compare_sizes[-1]
         elif config.encoder_type == "esim":
             self.interaction = ElmoLocalInference(sum(self.sizes), hidden, dropout)
             size = 8 * hidden
@@ -87,7 +126,10 @@ class ElmoClassificationHead(ElmoHead):
             self.attention = ElmoAttentionPooling(sum(self.sizes)) if self.pooling == "attention" else None
         if config.classifier_hidden_size:
             self.dense = nn.Linear(size, config.classifier_hidden_size)
-        self.out_proj = nn.Linear(config.classifier_hidden_size or size, config.num_labels)
+        size = config.classifier_hidden_size or size
+        is_maxout = config.encoder_type == "biattentive" and config.classifier_maxout_sizes
+        self.out_proj = ElmoMaxout(size, config.num_labels, pool) if is_maxout else nn.Linear(size, config.num_labels)
+        self.activation = torch.relu if config.classifier_activation == "relu" else torch.tanh
 
     def forward(self, read: ElmoTexts) -> Tensor:
         """One text or two of each row to logits `[batch, num_labels]`."""
@@ -101,7 +143,7 @@ class ElmoClassificationHead(ElmoHead):
         for layer in self.maxouts or ():
             pooled = layer(self.dropout(pooled))
         if self.dense is not None:
-            pooled = torch.relu(self.dense(self.dropout(pooled)))
+            pooled = self.activation(self.dense(self.dropout(pooled)))
         return self.out_proj(self.dropout(pooled))
 
     def _pool(self, vectors: Tensor, mask: Tensor) -> Tensor:
@@ -115,12 +157,12 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     """Predicts a label, several labels or a number for each text, or for each pair of texts.
 
     `config.encoder_type` chooses the encoder: none, a BiLSTM, the biattentive classification network (McCann et al.
-    2017) or ESIM (Chen et al. 2017). Without an encoder or with a BiLSTM, `config.classifier_pooling` pools the words.
-    If `config.classifier_text_pairs` is set, each row holds two texts.
+    2017), ESIM (Chen et al. 2017) or decomposable attention (Parikh et al. 2016). Without an encoder or with a BiLSTM,
+    `config.classifier_pooling` pools the words. If `config.classifier_text_pairs` is set, each row holds two texts.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
-    encoder_types = (None, "bilstm", "biattentive", "esim")
+    encoder_types = (None, "bilstm", "biattentive", "esim", "decomposable")
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

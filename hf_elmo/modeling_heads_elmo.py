@@ -237,7 +237,7 @@ class ElmoHead(nn.Module):
         # The sizes of the parts of an encoded word.
         self.encoder = None
         self.sizes = [self.vectors_size + extra_size]
-        if lstm is not None or config.encoder_type is not None:
+        if lstm is not None or config.encoder_type not in (None, "decomposable"):
             self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm or ElmoBiLSTM)
             self.sizes = [self.encoder.bilstm.output_size] + [config.hidden_size] * (self.output_mix is not None)
         elif config.elmo_at_output:

@@ -201,6 +201,7 @@ class ElmoTokenizer(TokenizersBackend):
             calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for unlisted
             words. `word_case` says how a word is looked up: `"any"`, as it is, then in lower case; or only `"cased"` or
             only in `"lower"` case.
+        null_word (`str`, *optional*): A word to be put after each text (Parikh et al. 2016, section 3.1).
         word_characters (`bool`, defaults to `False`):
             Whether calls also return the Unicode numbers of the words' characters, which are not cut, as
             `word_characters [batch, positions, longest]`, zeros for boundaries and padding.
@@ -257,6 +258,7 @@ class ElmoTokenizer(TokenizersBackend):
         embeds_words: bool = False,
         word_case: str = "any",
         word_characters: bool = False,
+        null_word: str | None = None,
         **kwargs: Any,
     ) -> None:
         self.max_word_length = max_word_length
@@ -266,6 +268,7 @@ class ElmoTokenizer(TokenizersBackend):
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         kwargs = {"bos_token": "<S>", "eos_token": "</S>", "unk_token": "<UNK>", "pad_token": "<pad>", **kwargs}
         self._boundaries = str(kwargs["bos_token"]), str(kwargs["eos_token"])
+        self.null_word = null_word
         super().__init__(
             word_splitting=word_splitting,
             max_word_length=max_word_length,
@@ -275,6 +278,7 @@ class ElmoTokenizer(TokenizersBackend):
             embeds_words=embeds_words,
             word_case=word_case,
             word_characters=word_characters,
+            null_word=null_word,
             tokenizer_object=_make_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
             **kwargs,
         )
@@ -295,11 +299,14 @@ class ElmoTokenizer(TokenizersBackend):
 
     def update_post_processor(self) -> None:
         """Puts `<S>` and `</S>` around each sentence, also around the second sentence of a pair."""
-        bos, eos = self._boundaries
+        bos, *ends = self._boundaries
+        if self.null_word is not None:
+            self._tokenizer.add_special_tokens([self.null_word])
+            ends.insert(0, self.null_word)
         self._tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A {eos}",
-            pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
-            special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
+            single=[bos, "$A", *ends],
+            pair=[bos, "$A", *ends, f"{bos}:1", "$B:1", *(f"{token}:1" for token in ends)],
+            special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, *ends)],
         )
         # For lists of words, which are neither split nor normalized. The copy is made here because another thread may
         # save the tokenizer during a call.
@@ -464,6 +471,8 @@ class ElmoTokenizer(TokenizersBackend):
                 for one in encoded.encodings
             ]
         data = {**encoded, **self._columns(encoded)}
+        if "special_tokens_mask" in data:  # to the backend, the NULL word is special, too
+            data["special_tokens_mask"] = [self.get_special_tokens_mask(ids, None, True) for ids in data["input_ids"]]
         if not return_tensors:
             data |= {name: [rows.tolist() for rows in data[name]] for name in TOKEN_COLUMNS if name in data}
         if not (batched or return_tensors or kwargs.get("return_overflowing_tokens")):
