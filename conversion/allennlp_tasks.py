@@ -73,6 +73,7 @@ class Archive:
         self.fields: dict[str, Any] = {}
         self.arrays: NamedArrays = {}
         self.reader = reader
+        self.reads_pairs = False
         self.tokenizer: dict[str, Any] = {}
         self.words: list[str] | None = None
 
@@ -120,8 +121,9 @@ class Archive:
         return columns
 
     def elmo(self, embedder: Settings, indexer: Settings, name: str) -> int:
-        for setting in OF_ELMO:
-            embedder.take(setting)
+        taken = {setting: embedder.take(setting) for setting in OF_ELMO}
+        if self.reads_pairs and taken["do_layer_norm"] in (True, "true"):  # here, it would read both texts
+            raise embedder.unknown("do_layer_norm", True)
         indexer.expect(type="elmo_characters", namespace="elmo_characters")
         self.fields["freeze_bilm"] = embedder.take("requires_grad") in (None, False, "false")
         return self.fields["hidden_size"]
@@ -330,6 +332,7 @@ def bcn(archive: Archive, model: Settings) -> None:
 
 
 def esim(archive: Archive, model: Settings) -> None:
+    archive.reads_pairs = True
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     archive.encode(model.part("encoder"), "_encoder", columns, "esim")
     with model.part("matrix_attention") as attention:
@@ -344,6 +347,7 @@ def esim(archive: Archive, model: Settings) -> None:
 
 
 def decomposable_attention(archive: Archive, model: Settings) -> None:
+    archive.reads_pairs = True
     archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     with model.part("matrix_attention") as attention:
         attention.expect(type="dot_product")

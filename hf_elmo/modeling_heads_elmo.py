@@ -1,7 +1,7 @@
 """What all heads share: inputs, the words that a head reads, encoders, and the base classes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -336,9 +336,17 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             texts.append(ElmoText(is_read, mask, *(x if x is None else align_left(x, is_read)[0] for x in given)))
         if not self.config.use_elmo:
             return ElmoTexts(texts, [], None, None, None)
-        packing = self.elmo.packing_type.of(torch.stack(masks))
-        alignment = self.elmo.scalar_mix.alignment
-        return ElmoTexts(texts, packing=packing, alignment=alignment, **self._layers(inputs, packing))
+        packings = [self.elmo.packing_type.of(torch.stack(masks))]
+        if self.config.carry_state and inputs.bilm_layers is None:
+            packings = [self.elmo.packing_type.of(text) for text in masks]
+        first, *others = outputs = self._layers(inputs, packings)
+        if others:
+            first["layers"] = [torch.cat(parts) for parts in zip(*(each["layers"] for each in outputs), strict=True)]
+            if first["hidden_states"] is not None:  # zero at the positions of other texts
+                states = zip(*(each["hidden_states"] for each in outputs), strict=True)
+                first["hidden_states"] = tuple(map(sum, states))
+            packings[0] = replace(packings[0], indices=torch.cat([packing.indices for packing in packings]))
+        return ElmoTexts(texts, packing=packings[0], alignment=self.elmo.scalar_mix.alignment, **first)
 
     def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:
         """The positions of the text, or of the first and the second text, of each row, each `[batch, positions]`."""
@@ -350,28 +358,34 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             raise ValueError(f"each row must hold {expected} texts, but the rows hold {counts.tolist()}: {readers}.")
         return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]
 
-    def _layers(self, inputs: ElmoInputs, packing: Packing) -> dict[str, Sequence[Tensor] | None]:
-        """The biLM's `layers`, packed, and its `hidden_states`, which are padded, if they are asked for."""
+    def _layers(self, inputs: ElmoInputs, packings: Sequence[Packing]) -> list[dict[str, Any]]:
+        """For each packing the biLM's `layers`, packed, and its `hidden_states`, which are padded, if they are asked
+        for. The tokens of a packing are read from the state after those of the packing before."""
         stored = inputs.bilm_layers
         if stored is not None:
             if not stored.is_floating_point():
                 raise ValueError(f"bilm_layers have the dtype {stored.dtype}, not floats: use a collator of hf_elmo.")
             self.require_frozen_bilm()
-            layers = packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1)
-            return {"layers": layers, "hidden_states": None}
+            layers = packings[0].pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1)
+            return [{"layers": layers, "hidden_states": None}]
         state = inputs.state
-        if state is not None:
+        if state is not None and len(packings) == 1:  # of all texts
             state = tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in state)
-        output = self.elmo(
-            input_ids=inputs.input_ids,
-            attention_mask=inputs.attention_mask,
-            inputs_embeds=inputs.inputs_embeds,
-            state=state,
-            output_hidden_states=inputs.output_hidden_states,
-            packing=packing,
-            return_dict=True,
-        )
-        return {"layers": output.layers, "hidden_states": output.hidden_states}
+        outputs = []
+        for packing in packings:
+            output = self.elmo(
+                input_ids=inputs.input_ids,
+                attention_mask=inputs.attention_mask,
+                inputs_embeds=inputs.inputs_embeds,
+                state=state,
+                output_hidden_states=inputs.output_hidden_states,
+                use_cache=len(packings) > 1,
+                packing=packing,
+                return_dict=True,
+            )
+            state = output.state
+            outputs.append({"layers": output.layers, "hidden_states": output.hidden_states})
+        return outputs
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""

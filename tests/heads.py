@@ -42,6 +42,8 @@ MENTIONS = {
 }
 FEATURES = {"coreference_speakers": True, "coreference_num_genres": 3}
 PAIRS = {"classifier_text_pairs": True}
+ATTENTION = {"encoder_type": "decomposable", "decomposable_attend_sizes": [7, 5], "decomposable_compare_sizes": [6, 8]}
+ATTENTION |= {"carry_state": True}
 TWICE = {"elmo_at_output": True}
 CLASSIFIERS = {
     "pooled": {},
@@ -50,6 +52,8 @@ CLASSIFIERS = {
     "last": {**BILSTM, **TWICE, "classifier_pooling": "last"},
     "biattentive": {**BILSTM, "encoder_type": "biattentive", "classifier_hidden_size": 13},
     "spelled": {**CHARACTERS, "word_characters_filters": [], "word_characters_hidden_size": 5},
+    "maxout": {**BILSTM, "encoder_type": "biattentive", "classifier_maxout_sizes": [9, 6], "classifier_maxout_pool": 3},
+    "decomposable": {**PAIRS, **ATTENTION, "classifier_hidden_size": 9, "classifier_activation": "tanh"},
     "esim": {**BILSTM, **TWICE, **PAIRS, "encoder_type": "esim"},
 }
 HEADS = {
@@ -70,6 +74,7 @@ NETWORKS = [
     "spelled",
     "biattentive",
     "esim",
+    "decomposable",
     "crf",
     "roles",
     "highway",

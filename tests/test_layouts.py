@@ -13,9 +13,8 @@ from tests import heads
 STORED = Path(__file__).with_name("layouts.txt")
 UNICODE = {"char_units": "unicode", "word_vocab_size": 7, "word_embedding_size": 3, "num_scalar_mixes": 2}
 # Of a checkpoint, the model in tests/heads.py and changes of its fields.
-CHECKPOINTS = {
-    name: (name, {}) for name in ("no head", "language models", "last", "biattentive", "esim", "roles", "highway")
-}
+NAMES = ["no head", "language models", "last", "biattentive", "maxout", "esim", "decomposable", "roles", "highway"]
+CHECKPOINTS = {name: (name, {}) for name in NAMES}
 CHECKPOINTS |= {"other characters, words and two mixes": ("no head", UNICODE), "crf": ("crf", heads.VECTORS)}
 CHECKPOINTS |= {name: (name, {}) for name in ("no answer", "resolver 2018")}
 

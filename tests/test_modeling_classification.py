@@ -26,6 +26,8 @@ ENCODERS = {
     "bilstm of pairs": {"encoder_type": "bilstm", "classifier_pooling": "attention", **PAIRS},
     "biattentive": {"encoder_type": "biattentive", "elmo_at_output": True},
     "biattentive of pairs": {"encoder_type": "biattentive", **PAIRS},
+    "maxout": {"encoder_type": "biattentive", "classifier_maxout_sizes": [9, 6], "classifier_maxout_pool": 3},
+    "decomposable": {**heads.ATTENTION, "classifier_hidden_size": 9, **PAIRS},
     "esim": {"encoder_type": "esim", "elmo_at_output": True, "classifier_hidden_size": 13, **PAIRS},
 }
 LABELS = 3
@@ -62,17 +64,17 @@ def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixe
             words = plain_bilstm(head.encoder.bilstm, words)
             words = words if mix is None else torch.cat((words, mix), dim=1)
         encoded.append(words)
-    if config.encoder_type in ("biattentive", "esim"):
+    if head.interaction is not None:
         pooled = plain_interaction(model, encoded)
     else:
         pooled, *second = (plain_pooling(model, words) for words in encoded)
         for other in second:
             pooled = torch.cat((pooled, other, (pooled - other).abs(), pooled * other))
     for layer in head.maxouts or ():
-        pooled = layer.linear(pooled).view(-1, 4).amax(1)
+        pooled = layer.linear(pooled).view(-1, layer.pool).amax(1)
     if head.dense is not None:
         pooled = torch.relu(head.dense(pooled))
-    return head.out_proj(pooled)
+    return head.out_proj(pooled[None])[0]
 
 
 def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor:
@@ -86,9 +88,20 @@ def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor
     return torch.cat([x for part in parts for x in (part[-1, : part.shape[1] // 2], part[0, part.shape[1] // 2 :])])
 
 
+def plain_layers(layers: nn.ModuleList, x: Tensor) -> Tensor:
+    for layer in layers:
+        x = torch.relu(layer(x))
+    return x
+
+
 def plain_interaction(model: ElmoForSequenceClassification, texts: list[Tensor]) -> Tensor:
     pooled, interaction = [], model.classifier.interaction
     for x, y in zip(texts, texts[::-1], strict=True):
+        if model.config.encoder_type == "decomposable":
+            projected = [plain_layers(interaction.attend, text) for text in (x, y)]
+            found = torch.softmax(projected[0] @ projected[1].T, dim=1) @ y
+            pooled.append(plain_layers(interaction.compare, torch.cat((x, found), dim=1)).sum(0))
+            continue
         found = torch.softmax(x @ y.T, dim=1) @ y
         if model.config.encoder_type == "esim":
             compared = torch.cat((x, found, x - found, x * found), dim=1)
@@ -112,9 +125,11 @@ def test_each_row_equals_the_plain_network(tokenizer, head: str, side: str) -> N
     found = model(**without_labels(batch)).logits
     assert found.shape == (4, 3)
     for row in range(4):
-        texts, mixes = [], []
+        texts, mixes, state = [], [], None
         for text in (SENTENCES, SECOND)[: 1 + model.reads_text_pairs]:
-            one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
+            words = tokenizer(text[row], return_tensors="pt")
+            one = model.elmo(**words, output_hidden_states=True, state=state, use_cache=True)
+            state = one.state if model.config.carry_state else None
             boundaries = model.classifier.encoder is None and model.config.classifier_pooling == "last"
             layers = [layer[0] if boundaries else layer[0, 1:-1] for layer in one.hidden_states]
             mix, output_mix = (each and each(layers) for each in head_mixes)

@@ -340,3 +340,25 @@ def test_a_tokenizer_saved_while_it_encodes_words_splits_text(tmp_path, monkeypa
     monkeypatch.setattr(TokenizersBackend, "_encode_plus", save_and_encode)
     tokenizer([["New York", "!"]], is_split_into_words=True)
     assert ElmoTokenizer.from_pretrained(tmp_path).split_into_words(["Don't!"]) == [["Don", "'t", "!"]]
+
+
+def test_a_null_word_ends_each_text(tmp_path) -> None:
+    """It is a word like others, of which a user's text may have one, too, and no boundary."""
+    ElmoTokenizer("whitespace", null_word="@@NULL@@").save_pretrained(tmp_path)
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path)
+    encoded = tokenizer(["a", "a @@NULL@@"], ["b", "c"], padding=True, return_special_tokens_mask=True)
+    assert encoded.tokens(0) == ["<S>", "a", "@@NULL@@", "</S>", "<S>", "b", "@@NULL@@", "</S>", "<pad>"]
+    assert encoded["special_tokens_mask"] == [[1, 0, 0, 1, 1, 0, 0, 1, 1], [1, 0, 0, 0, 1, 1, 0, 0, 1]]
+    assert encoded["input_ids"][0][2] == encoded["input_ids"][1][2] == tokenizer.convert_tokens_to_ids("@@NULL@@")
+
+
+def test_characters_of_words_are_not_cut_and_each_case_can_be_looked_up(tmp_path) -> None:
+    for case, ids in {"any": [3, 4, 2], "cased": [3, 2, 2], "lower": [2, 4, 2]}.items():
+        tokenizer = ElmoTokenizer("whitespace", word_case=case, word_characters=True)
+        tokenizer.words = ["A", "b"]
+        tokenizer.save_pretrained(tmp_path)
+        encoded = ElmoTokenizer.from_pretrained(tmp_path)(["A B " + "日" * 60, ""], padding=True, return_tensors="np")
+        assert encoded["word_vector_ids"][0].tolist() == [1, *ids, 1]
+        assert encoded["word_characters"].shape == (2, 5, 60)
+        assert encoded["word_characters"][0, :, 0].tolist() == [0, ord("A"), ord("B"), ord("日"), 0]
+        assert not encoded["word_characters"][1].any()
