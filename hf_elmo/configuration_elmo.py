@@ -25,7 +25,10 @@ UNKNOWN_ID = 2
 FIRST_VECTOR_ID = 3
 # Fields that are more than 0 or, for some of them, None: with 0, the model would be another one, without an error.
 POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled", "num_scalar_mixes")
-POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
+POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents", "hidden_size")
+POSITIVE += ("char_embedding_size", "word_vectors_size", "encoder_hidden_size", "encoder_num_layers")
+POSITIVE += ("tagging_indicator_size", "coreference_max_width", "coreference_spans_per_word", "coreference_num_genres")
+POSITIVE += ("coreference_hidden_size", "coreference_feature_size")
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
     "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
@@ -237,7 +240,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
         layers = range(self.num_hidden_layers + 1)
-        if isinstance(self.layer_weights, int):
+        if isinstance(self.layer_weights, int) and self.layer_weights in range(-len(layers), len(layers)):
             self.layer_weights = [float(layer == layers[self.layer_weights]) for layer in layers]
         if self.id2label is None and self.label2id is not None:
             self.id2label = {int(number): name for name, number in self.label2id.items()}
@@ -260,6 +263,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
                 raise error(field, "must be more than 0")
         if self.hidden_size % 2:
             raise error("hidden_size", "must be even: each direction has half of it")
+        if max((width for width, _ in self.char_filters), default=0) > self.max_word_length:
+            raise error("char_filters", f"no filter may be wider than a word, {self.max_word_length} (max_word_length)")
+        weights = self.layer_weights
+        if weights is not None and (isinstance(weights, int) or len(weights) != self.num_hidden_layers + 1):
+            raise error("layer_weights", "must be the index of a layer, or num_hidden_layers + 1 weights")
         if len(set(self.id2label.values())) < len(self.id2label):
             raise error("id2label", "each class needs a name of its own")
         if (self.word_vocab_size is None) != (self.word_embedding_size is None):
@@ -270,6 +278,10 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             raise error("num_scalar_mixes", "scalar_mix_alignment is set, and its matrix belongs to one mix")
         if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
             raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
+        if self.encoder_type == "esim" and not self.classifier_text_pairs:
+            raise error("encoder_type", "ESIM compares two texts: set classifier_text_pairs")
+        if not self.use_elmo and self.word_vectors_vocab_size is None:
+            raise error("use_elmo", "word_vectors_vocab_size is None, too: there is nothing to read")
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

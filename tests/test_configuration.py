@@ -28,6 +28,13 @@ CONTRADICTIONS = [
     ("label2id", {"label2id": {"neg": 0, "bad": 0, "pos": 1}}),
     ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
     ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
+    ("layer_weights", {"layer_weights": [0.5, 0.5]}),
+    ("layer_weights", {"layer_weights": 3}),
+    ("char_filters", {"max_word_length": 2}),
+    ("encoder_type", {"encoder_type": "esim"}),
+    ("use_elmo", {"use_elmo": False}),
+    ("encoder_num_layers", {"encoder_type": "alternating", "encoder_num_layers": 0}),
+    ("coreference_spans_per_word", {"coreference_spans_per_word": -0.4}),
 ]
 CHANGED = {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"}
 CHANGED |= {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unicode", "char_vocab_size": 300}
