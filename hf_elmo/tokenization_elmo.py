@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import to_py_obj
 
@@ -162,16 +162,29 @@ _BACKEND_SETTINGS = threading.Lock()
 _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
-def _plain(texts: Any, empty: str = "") -> Any:
-    """Arrays and columns of tables as lists, also inside lists and tuples, and strings without lone surrogates, with
-    `empty` in place of empty strings."""
+def _plain(texts: Any, empty: str = "", clean: Callable[[str], str] = drop_surrogates) -> Any:
+    """Arrays and columns of tables as lists, also inside lists and tuples, and strings as `clean` returns them, by
+    default without lone surrogates, with `empty` in place of empty strings."""
     if isinstance(texts, str):
-        return drop_surrogates(texts) or empty
+        return clean(texts) or empty
     texts = texts.tolist() if hasattr(texts, "tolist") else texts
     if not isinstance(texts, Sequence):
         return texts
-    plain = [_plain(text, empty) for text in texts]
+    plain = [_plain(text, empty, clean) for text in texts]
     return tuple(plain) if isinstance(texts, tuple) else plain
+
+
+def _offsets(encoding: Encoding, texts: Sequence[Any]) -> list[tuple[int, int]]:
+    """The start and end of each token in the text, or the pair of texts, as it was given, with lone surrogates."""
+    kept = [isinstance(x, str) and [i for i, c in enumerate(x) if not "\ud800" <= c <= "\udfff"] for x in texts]
+    offsets = []
+    for token, text, (start, end) in zip(encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True):
+        if token == _EMPTY_WORD:
+            start = end = 0
+        elif end and kept[text]:
+            start, end = kept[text][start], kept[text][end - 1] + 1
+        offsets.append((start, end))
+    return offsets
 
 
 # The columns with one row per token, which `pad` pads with zeros, and the number of axes that each has for one text.
@@ -436,13 +449,14 @@ class ElmoTokenizer(TokenizersBackend):
         **kwargs: Any,
     ) -> BatchEncoding:
         empty = _EMPTY_WORD if is_split_into_words else ""
+        given = [_plain(part, clean=str) for part in (text, text_pair)]
         text = _plain(text, empty)
         text_pair = _plain(text_pair, empty)
-        for given in (text, text_pair):
-            has_words = isinstance(given, (list, tuple)) and any(isinstance(one, list) for one in given)
-            if (isinstance(given, str) and is_split_into_words) or (has_words and not is_split_into_words):
+        for part in (text, text_pair):
+            has_words = isinstance(part, (list, tuple)) and any(isinstance(one, list) for one in part)
+            if (isinstance(part, str) and is_split_into_words) or (has_words and not is_split_into_words):
                 raise ValueError(
-                    f"text is {given!r:.80}: is_split_into_words=True is for lists of words, and only for them. "
+                    f"text is {part!r:.80}: is_split_into_words=True is for lists of words, and only for them. "
                     "A pair of texts is a tuple."
                 )
         tokenizer = self
@@ -458,6 +472,7 @@ class ElmoTokenizer(TokenizersBackend):
         if not batched:
             text = [text]
             text_pair = None if text_pair is None else [text_pair]
+            given = [[part] for part in given]
         kwargs["is_split_into_words"] = is_split_into_words
         with _BACKEND_SETTINGS:
             try:
@@ -465,11 +480,10 @@ class ElmoTokenizer(TokenizersBackend):
             finally:  # what a call sets would change the hash of the tokenizer, by which datasets finds results
                 tokenizer._tokenizer.no_truncation()
                 tokenizer._tokenizer.no_padding()
-        if is_split_into_words and "offset_mapping" in encoded:
-            encoded["offset_mapping"] = [
-                [(0, 0) if token == _EMPTY_WORD else span for token, span in zip(one.tokens, one.offsets, strict=True)]
-                for one in encoded.encodings
-            ]
+        if "offset_mapping" in encoded:
+            samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
+            sources = ([None if part is None else part[sample] for part in given] for sample in samples)
+            encoded["offset_mapping"] = list(map(_offsets, encoded.encodings, sources))
         data = {**encoded, **self._columns(encoded)}
         if "special_tokens_mask" in data:  # to the backend, the NULL word is special, too
             data["special_tokens_mask"] = [self.get_special_tokens_mask(ids, None, True) for ids in data["input_ids"]]

@@ -105,6 +105,12 @@ def test_empty_words_keep_their_place_and_have_no_characters(tokenizer) -> None:
 
 def test_lone_surrogates_are_dropped(tokenizer) -> None:
     assert tokenizer("RT \ud83d cut\udca9").tokens() == ["<S>", "RT", "cut", "</S>"]
+    text = "a\ud83d \udca9b c\ud83dd é"
+    for sources in ((text,), ("x", text), (text, "y")):  # places are those in the text as it is given
+        encoded = tokenizer(*sources, return_offsets_mapping=True)
+        places = zip(encoded.sequence_ids(), encoded["offset_mapping"], encoded.tokens(), strict=True)
+        own = [(sources[k][slice(*span)].replace("\ud83d", ""), word) for k, span, word in places if k is not None]
+        assert all(found == word for found, word in own)
     assert tokenizer([("a\ud83d", "b\ud83d")]).tokens() == ["<S>", "a", "</S>", "<S>", "b", "</S>"]
     words, wanted = (tokenizer(["a", word], is_split_into_words=True)["input_ids"] for word in ("\ud83d", ""))
     assert words == wanted

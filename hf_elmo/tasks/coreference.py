@@ -17,7 +17,7 @@ from ..checkpoints.loading import Device, load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..reading.conll import read_columns
-from ..text_elmo import as_list, drop_surrogates
+from ..text_elmo import as_list
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from .stored_layers import LayersCollator, place
@@ -262,7 +262,7 @@ def resolve(
     Raises:
         ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
     """
-    documents = [drop_surrogates(one) if isinstance(one, str) else one for one in as_list(documents, "documents")]
+    documents = as_list(documents, "documents")
     speakers = [None] * len(documents) if speakers is None else as_list(speakers, "speakers")
     genres = [None] * len(documents) if genres is None else as_list(genres, "genres")
     model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)

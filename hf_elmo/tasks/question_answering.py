@@ -11,7 +11,7 @@ from transformers import BatchEncoding, EvalPrediction
 from ..checkpoints.loading import Device, load_head
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
-from ..text_elmo import as_list, drop_surrogates
+from ..text_elmo import as_list
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from .task import Metrics, Piece, Record, Task
@@ -98,7 +98,8 @@ def _word_offsets(tokenizer: ElmoTokenizer, passages: Sequence[str], pretokenize
     """The start and end of the words of each passage, `[words, 2]`, in characters."""
     distinct = list(dict.fromkeys(passages))  # SQuAD asks several questions of a passage
     if pretokenized or not distinct:
-        offsets = [[match.span() for match in re.finditer(r"\S+", passage)] for passage in distinct]
+        words = r"[\ud800-\udfff]*[^\s\ud800-\udfff]\S*"  # not of lone surrogates alone, which are dropped
+        offsets = [[match.span() for match in re.finditer(words, passage)] for passage in distinct]
     else:
         offsets = tokenizer(distinct, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     of_passage = {text: np.array(own, np.int64).reshape(-1, 2) for text, own in zip(distinct, offsets, strict=True)}
@@ -223,7 +224,6 @@ def answer(
     """
     questions = [question] if isinstance(question, str) else as_list(question, "question")
     passages = [passage] * len(questions) if isinstance(passage, str) else as_list(passage, "passage")
-    passages = list(map(drop_surrogates, passages))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
     how = {"max_length": max_length, "stride": stride, "max_answer_words": max_answer_words}
     task = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, **how)

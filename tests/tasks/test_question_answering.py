@@ -153,8 +153,17 @@ def test_one_question_and_several(words, tmp_path) -> None:
     """A mix with layer normalization reads each question alone."""
     model = make("answers", scalar_mix_layer_norm=True)
     several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
-    one = answer(model, QUESTIONS[1], f"\ud83d{PASSAGES[0]}", tokenizer=words)  # lone surrogates are dropped
-    assert (one["answer"], one["score"]) == (several[1]["answer"], several[1]["score"])
+    for surrogate in ("\ud83d", "\ud83d "):  # is dropped, but counts in the places of characters
+        passage = surrogate + PASSAGES[0]
+        for pretokenized in (False, True):
+            without, one = (
+                answer(model, QUESTIONS[1], text, tokenizer=words, pretokenized=pretokenized)
+                for text in (PASSAGES[0], passage)
+            )
+            assert (one["answer"].lstrip(surrogate), one["score"]) == (without["answer"], without["score"])
+            assert one["answer"] == passage[one["start"] : one["end"]]
+    one = answer(model, QUESTIONS[1], PASSAGES[0], tokenizer=words)
+    assert one == several[1]
     assert answer(model, [], [], tokenizer=words) == []
     save_checkpoint(tmp_path, model, words)
     assert answer(tmp_path, QUESTIONS[1], PASSAGES[0])["answer"] == one["answer"]
