@@ -33,7 +33,9 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
         layer: the layer of the matrix; by default the last layer.
     """
     axes = axes or new_axes(6.4, 4)
-    uses, values, others = similarities.uses, similarities.layers, similarities.others
+    length = int(6 * axes.figure.get_figwidth())  # of the use of a word: a longer one would leave no room for the bars
+    uses = [use if len(use) <= length else f"{use[: length - 1]}…" for use in similarities.uses]
+    values, others = similarities.layers, similarities.others
     if len(uses) > 2 or layer is not None:
         layer = len(values) - 1 if layer is None else layer
         matrix = similarities.matrix[layer]
@@ -48,7 +50,8 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
         axes.set_title(f"cosine similarity, layer {layer}", fontsize="medium")
         return axes
     places = np.arange(len(values))
-    bars = axes.bar(places, values, width=0.5, color=COLORS[0], label=" – ".join(f"“{use}”" for use in uses))
+    between = " – " if sum(map(len, uses)) <= length else " –\n"
+    bars = axes.bar(places, values, width=0.5, color=COLORS[0], label=between.join(f"“{use}”" for use in uses))
     axes.bar_label(bars, [f"{value:.2f}" for value in values], padding=3, fontweight="bold")
     if not np.isnan(others).any():
         label = "mean of all other pairs"

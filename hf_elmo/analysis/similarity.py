@@ -274,12 +274,14 @@ def word_plane(
         layer: 0 (characters) to `num_hidden_layers`; by default the last one.
 
     Raises:
-        ValueError: a sentence does not contain the word.
+        ValueError: a sentence does not contain the word, or there are fewer than two words to compare.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
+    if (count := sum(map(len, places))) < 2:
+        raise ValueError(f"sentences have {count} words to draw, but two or more make a plane: give more sentences")
     arrays = embed(model, split, tokenizer=tokenizer, layers=layer, progress=False)
     vectors = np.concatenate([own[place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)

@@ -182,7 +182,9 @@ def load_head(
 
 def locate(name: str | os.PathLike | None) -> str:
     """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`.
-    FileNotFoundError if `name` is neither a path nor a name on the Hub, `owner/name`."""
+    FileNotFoundError if `name` is neither a path nor a name on the Hub, `owner/name`; TypeError for a model object."""
+    if isinstance(name, torch.nn.Module):
+        raise TypeError(f"model is an {type(name).__name__}, but must be a folder here: save it, and pass the folder")
     name = str(FOLDER) if name is None or (name == NAME and not os.path.lexists(name)) else os.fspath(name)
     if not os.path.lexists(name) and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         hint = f"; convert a published model once: hf-elmo convert {name} elmo-{name}"

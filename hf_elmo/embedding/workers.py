@@ -72,10 +72,11 @@ class Embedder:
         threads: int | None = None,
     ) -> None:
         require_positive(batch_tokens=batch_tokens, threads=threads)
+        fingerprint = checkpoint_fingerprint(model)
         # A relative path may lead elsewhere in a worker.
         model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
         # All that the vectors depend on.
-        self.options = {"model": model, "fingerprint": checkpoint_fingerprint(model), "dtype": dtype, "device": device}
+        self.options = {"model": model, "fingerprint": fingerprint, "dtype": dtype, "device": device}
         self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
         self.options |= {"batch_tokens": batch_tokens, "pretokenized": pretokenized}
         self.text_column, self.column, self.words_column = text_column, column, words_column

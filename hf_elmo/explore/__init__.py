@@ -49,18 +49,18 @@ class Explorer:
         self.name = f"{NAME}, which ships with hf_elmo" if name is None else os.fspath(name)
         self.layers = config.num_hidden_layers
 
-    def similarities(self, first: str, word: str, second: str, other: str) -> str:
+    def similarities(self, first: str, word: str | int, second: str, other: str | int) -> str:
         """A picture of the similarity, by layer, of a word of one sentence and a word of another sentence."""
         result = layer_similarities(self.model, (first, second), (word, other), **self.reading)
         return card(picture(plot_similarities, result))
 
-    def neighbors(self, sentence: str, word: str, corpus: str = "", top: int = 5) -> str:
+    def neighbors(self, sentence: str, word: str | int, corpus: str = "", top: int = 5) -> str:
         """A table of the nearest uses of a word in the corpus (the file, or `corpus`, one sentence per line)."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
         how = {"top": int(top), **self.reading, **self.options}
         return card(TABLES.neighbors(nearest_neighbors(self.model, sentence, word, source, **how)))
 
-    def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
+    def substitutes(self, sentence: str, word: str | int, top: int = 10) -> str:
         """Three tables of the words that the language models expect in place of a word."""
         place, *_ = substitutes(self.model, sentence, word, top=int(top), **self.reading)
         columns = {"both directions": place.candidates, "forward (the words before)": place.forward}

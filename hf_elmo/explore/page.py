@@ -15,7 +15,9 @@ with extra_needed("explore"):
     import gradio as gr
 
 PRIVATE = {"api_visibility": "private"}
-ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal", **PRIVATE}
+# By default, a click while the page still computes is lost.
+ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal"}
+ONE_AT_A_TIME |= {"trigger_mode": "always_last", **PRIVATE}
 TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 CORPUS, EXAMPLES = TEXTS["corpus"], TEXTS["examples"]
 
@@ -36,7 +38,8 @@ def make_page(explorer: Explorer) -> gr.Blocks:
                 inputs = _sentence_and_word(explorer, "first sentence", first, word)
                 inputs += _sentence_and_word(explorer, "second sentence", second, other)
             examples = gr.Radio(list(EXAMPLES), label="examples")
-            loaded = examples.input(of_example, examples, inputs, show_progress="hidden", **PRIVATE)
+            how = {"show_progress": "hidden", "trigger_mode": "always_last"}
+            loaded = examples.input(of_example, examples, inputs, **how, **PRIVATE)
             _view("Compare", explorer.similarities, inputs, "similarity", page.load, loaded.then)
         with gr.Tab("Neighbors") as tab:
             corpus = "a corpus" if explorer.corpus is None else os.fspath(explorer.corpus)
@@ -55,7 +58,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
         with gr.Tab("Plane") as tab:
             gr.Markdown("The uses of a word, or all words of some sentences, in the plane in which they differ most.")
             sentences = gr.Textbox(CORPUS, label="sentences, one a line", lines=4, max_lines=10)
-            words = partial(_words, explorer, no_word=("all words",))
+            words = partial(_words, explorer, common=True)
             word = words(CORPUS, "bank", label="uses of")
             sentences.change(words, [sentences, word], word, show_progress="hidden", **PRIVATE)
             layers = [(f"layer {n} ({'LSTM' if n else 'characters'})", n) for n in range(explorer.layers + 1)]
@@ -64,12 +67,19 @@ def make_page(explorer: Explorer) -> gr.Blocks:
     return page
 
 
-def _words(explorer: Explorer, text: str, word: str | None, no_word: tuple[str, ...] = (), **how: Any) -> gr.Radio:
-    """The words to click on that all lines of a text have, and `no_word`, whose value is empty."""
-    split = explorer.split([line for line in text.splitlines() if line.strip()]) or [[]]
-    choices = dict.fromkeys(no_word, "") | {own: own for own in split[0] if all(own in words for words in split)}
-    chosen = word if word in choices else next(iter(choices.values()), None)
-    return gr.Radio(list(choices.items()), value=chosen, elem_classes="words", **how)
+def _words(explorer: Explorer, text: str, word: str | int | None, common: bool = False, **how: Any) -> gr.Radio:
+    """The words of a sentence to click on, of which a repeated one has its index as value; or the `common` words of all
+    lines of a text, and the choice of all words, whose value is empty."""
+    if common:
+        split = explorer.split([line for line in text.splitlines() if line.strip()]) or [[]]
+        values = {"all words": ""} | {own: own for own in split[0] if all(own in words for words in split)}
+    else:
+        (words,) = explorer.split([text])
+        counts = [words[:index].count(own) for index, own in enumerate(words)]
+        named = enumerate(zip(words, counts, strict=True))
+        values = {f"{own} ({count + 1})" if count else own: index if count else own for index, (own, count) in named}
+    chosen = word if word in values.values() else next(iter(values.values()), None)
+    return gr.Radio(list(values.items()), value=chosen, elem_classes="words", **how)
 
 
 def _sentence_and_word(explorer: Explorer, label: str, sentence: str, word: str) -> list:
@@ -87,8 +97,8 @@ def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events:
     def show(*arguments: Any) -> str:
         try:
             return card("<p>Click on a word.</p>") if None in arguments else view(*arguments)
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            return card(f"<p>{escape(str(error))}</p>")
+        except Exception as error:  # else the page keeps the old picture
+            return card(f"<p>{escape(str(error) or repr(error))}</p>")
 
     button = gr.Button(verb, variant="primary", elem_id=f"{name}-button")
     output = gr.HTML(elem_id=f"{name}-view", apply_default_css=False)

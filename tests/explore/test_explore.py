@@ -87,6 +87,8 @@ def test_similarities_and_plane_are_pictures(folder) -> None:
     assert ">1.00<" in found
     assert found.count("<svg") == 2  # wide and narrow
     assert INK not in found  # the page's own color
+    sizes = {tuple(re.findall("viewBox.*?>", explorer.similarities(x, x, x, x))) for x in ("a", "long" * 20)}
+    assert len(sizes) == 1  # a long word leaves room for the bars
     sentences = "the old bank\n\na bank\n<i> bank &"
     found = explorer.plane(sentences, layer=1)
     assert found.count(">bank<") == 6
@@ -126,6 +128,28 @@ def test_what_is_on_the_page(page, folder, language_model, tmp_path) -> None:
     assert ("bank", "bank") in map(tuple, radios[0]["choices"])  # words to click on
     (neighbors,) = {block.fn for block in without.fns.values() if getattr(block.fn, "__name__", "") == "neighbors"}
     assert "<p>word &#x27;x&#x27; does not occur" in neighbors("a <i>b</i>", "x", "a b", 5)
+
+
+def test_the_last_click_wins_and_its_picture_replaces_the_one_before(page, folder, monkeypatch) -> None:
+    """What is drawn must be what is chosen, also after an error of any kind."""
+    explorer = Explorer(folder)
+    monkeypatch.setattr(explorer, "neighbors", lambda *_: {}["<sentence>"])
+    made = page.make_page(explorer)
+    assert {event["trigger_mode"] for event in made.config["dependencies"]} == {"always_last"}
+    (neighbors,) = {block.fn for block in made.fns.values() if "<lambda>" in getattr(block.fn, "__name__", "")}
+    assert "&lt;sentence&gt;" in neighbors("a", "a", "b", 5)
+
+
+def test_words_to_click_on(page, folder) -> None:
+    """A pasted line break is whitespace. A repeated word is chosen by its index."""
+    explorer = Explorer(folder)
+    choice = page._words(explorer, "the bank\nof the bank", 4)
+    assert choice.choices == [("the", "the"), ("bank", "bank"), ("of", "of"), ("the (2)", 3), ("bank (2)", 4)]
+    assert (choice.value, page._words(explorer, "of the", 4).value) == (4, "of")
+    common = page._words(explorer, "the bank\nof the bank", "bank", common=True)
+    assert (common.choices, common.value) == ([("all words", ""), ("the", "the"), ("bank", "bank")], "bank")
+    once, twice = (explorer.neighbors("a bank, a bank of sand", word, "A bank") for word in ("bank", 5))
+    assert once != twice
 
 
 def test_the_examples_fit_the_model_that_ships(page) -> None:
