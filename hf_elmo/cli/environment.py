@@ -31,7 +31,7 @@ def describe_environment() -> dict[str, str]:
     rows["GPU"] = ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))) or "none"
     try:
         rows["C compiler"] = f"{' '.join(native.compiler())}: {native.compiler_version()}"
-    except (OSError, SubprocessError) as error:
+    except (OSError, ValueError, SubprocessError) as error:
         rows["C compiler"] = f"none: {error}"
     rows["cache of compiled kernels"] = str(native.cache_folder())
     rows |= native.describe()

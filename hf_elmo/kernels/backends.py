@@ -33,8 +33,7 @@ class Backend(NamedTuple):
     `LstmCall` the shapes agree (`tensors.require_shapes`), autocast is off, and `inputs`, `hidden` and `cell`, but not
     the weights, have the types of the computation. `why_not` has to check what else `run` needs. `run` computes what
     plain PyTorch would return, up to rounding in the type of the weights, and in `WITH_GRADIENTS` so that each tensor
-    that requires a gradient gets one. It may neither decline nor write to its arguments.
-    """
+    that requires a gradient gets one. It may neither decline nor write to its arguments."""
 
     name: str  # in `HF_ELMO_KERNELS` and in [`use`]
     why_not: Callable[..., str | None]  # `None` if `run` supports the arguments and is expected to be the fastest way
@@ -97,7 +96,9 @@ def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]
 
 
 def _ask(operation: str, arguments: tuple) -> tuple[Backend | None, dict[str, str]]:
-    names, tensors, refused = enabled(), list(tensors_of(arguments)), {}
+    names = enabled()
+    tensors = list(tensors_of(arguments))
+    refused: dict[str, str] = {}
     has_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     backends = (WITH_GRADIENTS if has_gradient else WITHOUT_GRADIENTS)[operation]
     not_plain = why_not_plain(tensors) if backends and not names.isdisjoint(b.name for b in backends) else None

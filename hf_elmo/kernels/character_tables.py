@@ -28,12 +28,10 @@ class Blocks:
 
     def __init__(self, shapes: Iterable[Sequence[int]]) -> None:
         self.filters = 0
-        self.starts = []  # the convolution of each block, and the block's first filter in it
         blocks = []
-        for convolution, (filters, _, width) in enumerate(shapes):
+        for filters, _, width in shapes:
             for start in range(0, filters, LANES):
                 blocks.append((self.filters + start, min(LANES, filters - start), width))
-                self.starts.append((convolution, start))
             self.filters += filters
         self.firsts, self.counts, self.widths = np.array(blocks, dtype=np.int64).T.copy()
 
@@ -43,26 +41,23 @@ class Blocks:
         fields |= {"firsts": self.firsts, "counts": self.counts, "widths": self.widths, "blocks": len(self.firsts)}
         return fields | {"vocabulary": vocabulary, "filters": self.filters, "threads": torch.get_num_threads()}
 
-    def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
-        """For each block, the address of its part of `tensors`: the convolutions' float32 weights, or their biases."""
-        addresses = [tensors[of].data_ptr() + start * tensors[of].stride(0) * 4 for of, start in self.starts]
-        return np.array(addresses, dtype=np.uintp)
-
 
 class CharacterTables:
     """The tables of a character embedding, `[vocabulary, size]` on the CPU, and its convolutions, each with a weight
     `[filters, size, width]` and a bias `[filters]`."""
 
     def __init__(self, embedding: Tensor, convolutions: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self.blocks, self.vocabulary = Blocks(weight.shape for weight, _ in convolutions), len(embedding)
+        self.blocks = Blocks(weight.shape for weight, _ in convolutions)
+        self.vocabulary = len(embedding)
         sizes = self.vocabulary * self.blocks.widths * LANES
         self.offsets = np.cumsum([0, *sizes[:-1]])
-        tables, characters = [], embedding.double()
+        tables = []
         for weight, bias in convolutions:
-            missing, width = -len(weight) % LANES, weight.shape[2]
+            missing = -len(weight) % LANES
+            width = weight.shape[2]
             # permuted to [blocks, size, width * LANES], so that the product has the layout of the tables
             blocks = nn.functional.pad(weight.double(), (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, LANES))
-            table = torch.matmul(characters, blocks.permute(0, 2, 3, 1).flatten(2)).unflatten(2, (width, LANES))
+            table = torch.matmul(embedding.double(), blocks.permute(0, 2, 3, 1).flatten(2)).unflatten(2, (width, LANES))
             table[:, :, 0] += nn.functional.pad(bias, (0, missing)).unflatten(0, (-1, 1, LANES))
             tables.append(table.flatten().float())  # computed in float64, and rounded once
         self.tables = torch.cat(tables)
@@ -130,31 +125,35 @@ class _Maxima(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, words: np.ndarray, lengths: np.ndarray, embedding: Tensor, *parameters: Tensor) -> Tensor:
-        weights, biases = parameters[::2], parameters[1::2]
-        blocks = Blocks(weight.shape for weight in weights)
+        blocks = Blocks(weight.shape for weight in parameters[::2])
         maxima = torch.empty(len(words), blocks.filters, dtype=torch.float32, device="cpu")
         windows = torch.empty(maxima.shape, dtype=torch.uint16, device="cpu")
-        of_parameters = {"weights": blocks.addresses(weights), "biases": blocks.addresses(biases)}
-        _call("windows", blocks, words, lengths, embedding, **of_parameters, maxima=maxima, windows=windows)
+        parts = {"weights": _parts(parameters[::2]), "biases": _parts(parameters[1::2])}
+        _call("windows", blocks, words, lengths, embedding, **parts, maxima=maxima, windows=windows)
         ctx.save_for_backward(windows, *aliases(embedding, *parameters))
-        ctx.words, ctx.lengths, ctx.blocks = words, lengths, blocks
+        ctx.call = blocks, words, lengths
         return maxima
 
     @staticmethod
     @first_order
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (windows, embedding, *parameters), blocks, grad = ctx.saved_tensors, ctx.blocks, grad.contiguous()
+        windows, embedding, *parameters = ctx.saved_tensors
+        blocks = ctx.call[0]
         grad_embeddings = embedding.new_empty(len(blocks.firsts), *embedding.shape)
         grads = [torch.empty_like(parameter) for parameter in parameters]
-        weights, grad_weights, grad_biases = map(blocks.addresses, (parameters[::2], grads[::2], grads[1::2]))
-        results = {"grad_embeddings": grad_embeddings, "grad_weights": grad_weights, "grad_biases": grad_biases}
-        arguments = {"weights": weights, "grads": grad, "windows": windows}
-        _call("gradients", blocks, ctx.words, ctx.lengths, embedding, **arguments, **results)
+        arguments = {"weights": _parts(parameters[::2]), "grads": grad.contiguous(), "windows": windows}
+        results = {"grad_weights": _parts(grads[::2]), "grad_biases": _parts(grads[1::2])}
+        _call("gradients", *ctx.call, embedding, grad_embeddings=grad_embeddings, **arguments, **results)
         return None, None, grad_embeddings.sum(0), *grads
+
+
+def _parts(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """For each block, its part of the convolutions' weights, or of their biases."""
+    return [part for tensor in tensors for part in tensor.split(LANES)]
 
 
 def _call(name: str, blocks: Blocks, words: np.ndarray, lengths: np.ndarray, embedding: Tensor, **arrays: Any) -> None:
     fields = blocks.fields(words, lengths, len(embedding))
     scratch = embedding.new_empty(fields["threads"], blocks.widths.max() * sum(embedding.shape) * LANES)
-    sizes = {"size": embedding.shape[1], "scratch_numbers": scratch.shape[1]}
-    native.run(f"characters_{name}", **fields, embedding=embedding, scratch=scratch, **sizes, **arrays)
+    fields |= {"embedding": embedding, "size": embedding.shape[1]}
+    native.run(f"characters_{name}", **fields, scratch=scratch, scratch_numbers=scratch.shape[1], **arrays)

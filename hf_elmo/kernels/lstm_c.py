@@ -16,11 +16,11 @@ from torch import Tensor
 from . import native
 from .lstm_onednn import why_not_training
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES
-from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, tensors_of, why_not_cached
+from .tensors import LstmCall, LstmWeights, State, get_cached, tensors_of, why_not_cached
 
 MOST_BYTE_ROWS = 3  # with weights in 8 bits, which save the reading of bytes, not operations
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
-TAIL_STEPS = 10  # of few rows after steps of many, so that a second call gains more than it costs
+TAIL_STEPS = 10  # of few rows after steps of many, so that the second way gains more than it costs
 
 
 class Kind(NamedTuple):
@@ -69,7 +69,7 @@ def _why_not(call: LstmCall) -> str | None:
     """Why C cannot compute the call, or `None` if it can."""
     if (reason := why_not_training(call)) is not None:
         return reason
-    width, size, cells = call.inputs.shape[2], call.hidden.shape[2], call.cell.shape[2]
+    width, size, cells = (tensor.shape[2] for tensor in (call.inputs, call.hidden, call.cell))
     if width % FUSED_DEPTH or size % FUSED_COLUMNS or cells % FUSED_DEPTH:
         return f"sizes {width}, {size}, {cells} are not multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
     return why_not_cached(tensors_of(call.weights))
@@ -86,7 +86,7 @@ def _why_never_fused(call: LstmCall) -> str | None:
 
 def _kind_of(call: LstmCall, few: bool = False) -> Kind:
     if call.inputs.dtype == torch.bfloat16:
-        if not hasattr(native.library(), "layer_many_bf16"):
+        if not hasattr(native.library(), "layer_bf16"):
             return HALF
         return BF16 if few or not _has_tiles() else TILES
     halves = all(tensor.dtype == torch.bfloat16 for tensor in tensors_of(call.weights))
@@ -102,61 +102,46 @@ def _has_tiles() -> bool:
 def run_fused(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.lstm_directions`. The last steps are computed as those of a small batch if they have
     as few rows and are many: one long sentence among short ones."""
-    kind, most = _kind_of(call), _kind_of(call).few(call.inputs.shape[2])
-    first = sum(rows > most for rows in call.batch_sizes)  # of these steps
-    if not first or len(call.batch_sizes) - first < TAIL_STEPS or kind is TILES:  # whose sums have other bits
-        return _run_many(call, kind)
-    words, rows = sum(call.batch_sizes[:first]), call.batch_sizes[first]
-    begin = call._replace(inputs=call.inputs[:, :words], batch_sizes=call.batch_sizes[:first])
-    outputs, (hidden, cell) = _run_many(begin, kind)
-    state = {"hidden": hidden[:, :rows], "cell": cell[:, :rows]}
-    end = call._replace(inputs=call.inputs[:, words:], batch_sizes=call.batch_sizes[first:], **state)
-    tail, after = run_small_batch(end)
-    hidden[:, :rows], cell[:, :rows] = after
-    return torch.cat((outputs, tail), dim=1), (hidden, cell)
-
-
-def _run_many(call: LstmCall, kind: Kind) -> tuple[Tensor, State]:
-    threads, rows = torch.get_num_threads(), call.batch_sizes[0]
-    step = threads // math.gcd(threads, len(call.weights))  # all threads work if the number of groups is a multiple
-    groups = math.ceil(rows / kind.group_rows / step) * step
-    return _run(call, "many", kind, math.ceil(rows / groups))
+    kind = _kind_of(call)
+    most = kind.few(call.inputs.shape[2])
+    many = sum(rows > most for rows in call.batch_sizes)  # of these steps
+    if not many or len(call.batch_sizes) - many < TAIL_STEPS or kind is TILES:  # whose sums have other bits
+        many = len(call.batch_sizes)
+    return _run(call, kind, many)
 
 
 def run_small_batch(call: LstmCall, in_bytes: bool = False) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.lstm_directions`; `in_bytes`, with the numbers of the gates' products in 8 bits."""
-    words = min(call.inputs.shape[1], max(call.batch_sizes[0], WORDS_AT_ONCE))
-    return _run(call, "few", _kind_of(call, few=True), words, in_bytes)
+    return _run(call, _kind_of(call, few=True), 0, in_bytes)
 
 
-def _run(call: LstmCall, rows: str, kind: Kind, group: int, in_bytes: bool = False) -> tuple[Tensor, State]:
-    """Calls the function for "many" or "few" rows, which computes so many rows or words at a time."""
+def _run(call: LstmCall, kind: Kind, many: int, in_bytes: bool = False) -> tuple[Tensor, State]:
+    """Computes the first `many` steps as those of many rows, the others as those of few."""
     inputs = call.inputs.to(kind.inputs).contiguous()
     hidden = call.hidden.to(kind.inputs, copy=True).contiguous()
     cell = call.cell.clone(memory_format=torch.contiguous_format)
-    directions, words, width = inputs.shape
-    outputs = inputs.new_empty(directions, words, hidden.shape[2])
+    outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
     gates = [_gates_layout(kind, weights, in_bytes) for weights in call.weights]
     threads = torch.get_num_threads()
-    fields = {
-        "inputs": list(inputs),
-        "weights": [layout for layout, _ in gates],
-        "scales": [scales for _, scales in gates] if in_bytes else None,
-        "weight_hr": [_projection_layout(kind, weights.weight_hr) for weights in call.weights],
-        "biases": [weights.bias.detach().to(kind.inputs).float().contiguous() for weights in call.weights],
-        "outputs": list(outputs),
-        "sizes": torch.tensor(call.batch_sizes, dtype=torch.int64, device="cpu"),
-    }
+    fields = {"inputs": list(inputs), "outputs": list(outputs), "weights": [layout for layout, _ in gates]}
+    fields |= {"scales": [scales for _, scales in gates] if in_bytes else None}
+    fields |= {"weight_hr": [_projection_layout(kind, weights.weight_hr) for weights in call.weights]}
+    fields |= {"biases": [own.bias.detach().to(kind.inputs).float().contiguous() for own in call.weights]}
+    rows = call.batch_sizes[0]
+    step = threads // math.gcd(threads, len(inputs))  # all threads work if the number of groups is a multiple
+    groups = math.ceil(rows / kind.group_rows / step) * step
+    words = min(inputs.shape[1], max(rows, WORDS_AT_ONCE))
     fields |= {"hidden": hidden, "cell": cell, "cell_outputs": torch.empty_like(cell, dtype=kind.inputs)}
-    fields |= {"directions": directions, "rows": call.batch_sizes[0], "steps": len(call.batch_sizes)}
-    fields |= {"input": width, "size": hidden.shape[2], "cells": cell.shape[2], "threads": threads}
-    fields |= {"group": math.ceil(group / FUSED_ROWS) * FUSED_ROWS}
+    fields |= {"sizes": torch.tensor(call.batch_sizes, dtype=torch.int64, device="cpu"), "many": many}
+    fields |= {"directions": len(inputs), "rows": rows, "steps": len(call.batch_sizes), "threads": threads}
+    fields |= {"input": inputs.shape[2], "size": hidden.shape[2], "cells": cell.shape[2]}
+    fields |= {"group": FUSED_ROWS * math.ceil(rows / groups / FUSED_ROWS)}
+    fields |= {"words": FUSED_ROWS * math.ceil(words / FUSED_ROWS)}
     fields |= {"cell_clip": call.cell_clip, "proj_clip": call.proj_clip}
-    scratch_bytes = math.ceil(native.run(f"layer_{rows}_scratch_{kind.name}", **fields) / 64) * 64  # whole cache lines
-    scratch = torch.empty(threads, scratch_bytes, dtype=torch.uint8, device="cpu")
-    native.run(f"layer_{rows}_{kind.name}", **fields, scratch=scratch, scratch_bytes=scratch_bytes)
-    outputs = outputs.to(call.inputs.dtype)
-    return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), cell)
+    lines = math.ceil(native.run(f"layer_scratch_{kind.name}", **fields) / 64)  # of the cache
+    scratch = torch.empty(threads, 64 * lines, dtype=torch.uint8, device="cpu")
+    native.run(f"layer_{kind.name}", **fields, scratch=scratch, scratch_bytes=64 * lines)
+    return outputs.to(call.inputs.dtype), (hidden.to(call.inputs.dtype), cell)
 
 
 def _gates_layout(kind: Kind, weights: LstmWeights, in_bytes: bool) -> tuple[Tensor, Tensor | None]:
@@ -176,9 +161,7 @@ def _gates_layout(kind: Kind, weights: LstmWeights, in_bytes: bool) -> tuple[Ten
 
 
 def _projection_layout(kind: Kind, weight: Tensor | None) -> Tensor | None:
-    def make() -> Tensor:
-        return _laid_out(kind, weight).unflatten(0, (-1, 4, LANES)).mT.contiguous()
-
+    make = lambda: _laid_out(kind, weight).unflatten(0, (-1, 4, LANES)).mT.contiguous()  # noqa: E731
     return weight if weight is None else get_cached((weight,), kind.weights, make)
 
 

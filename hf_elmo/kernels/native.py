@@ -4,8 +4,8 @@ A wheel for a platform holds a library for each instruction set of that platform
 the processor supports is loaded. Otherwise, or if `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`),
 the sources in `csrc/` are compiled in a private folder, and the library moves to `HF_HOME/hf_elmo/kernels`. Its name
 has a hash of the sources, the flags and the processor, so that it is found where there is no compiler, and a hash of
-its content, so that a damaged library is compiled again. If that folder cannot be used, each process compiles for
-itself. If there is no library, PyTorch does the work, and one warning says why.
+its content, so that a damaged library is compiled again. Without a usable folder each process compiles for itself;
+without a library PyTorch does the work, and one warning says why.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ STRUCTS = {
         "rows size threads", "before_clip cell_clip", own="gates hidden grad_gates", float32="before cells grad_cell"
     ),
     "layer": _struct(
-        "scratch_bytes steps directions rows group input size cells threads",
+        "scratch_bytes steps many directions rows group words input size cells threads",
         "cell_clip proj_clip",
         own="inputs outputs hidden cell_outputs",
         float32="weights weight_hr biases scales cell",
@@ -74,13 +74,14 @@ STRUCTS = {
         "n characters vocabulary filters blocks finite size scratch_numbers threads",
         uint16="words windows",
         int64="lengths firsts counts widths offsets",
-        float32="tables embedding maxima grads grad_embeddings scratch",
-        uint64="weights biases grad_weights grad_biases",
+        float32="tables embedding maxima grads grad_embeddings scratch weights biases grad_weights grad_biases",
     ),
 }
 # Block sizes of csrc/elmo.h, which determine how weights are laid out.
 LANES = 16
-FUSED_ROWS, FUSED_COLUMNS, FUSED_DEPTH = 16, 64, 32
+FUSED_ROWS = 16
+FUSED_COLUMNS = 64
+FUSED_DEPTH = 32
 PRODUCT_COLUMNS = 64
 
 
@@ -88,8 +89,10 @@ def run(function: str, **values: Any) -> int:
     """Calls a C function, whose name begins with that of the struct that it takes, and returns its result. `values` are
     the fields of the struct: numbers, bounds (`None` for no bound) and arrays, each a tensor, a NumPy array, a list of
     tensors (for an array of their addresses) or `None`. TypeError if an array is not contiguous or of another type."""
-    (struct, types), own = STRUCTS[function.partition("_")[0]], "bfloat16" if "bf16" in function else "float32"
-    arguments, kept = [], []
+    struct, types = STRUCTS[function.partition("_")[0]]
+    own = "bfloat16" if "bf16" in function else "float32"
+    arguments: list[Any] = []
+    kept = []
     for name, kind in struct._fields_:
         value = values.get(name)
         if kind is not c_void_p:
@@ -179,9 +182,17 @@ def cache_folder() -> Path:
     return Path(HF_HOME, "hf_elmo", "kernels")
 
 
+def _words(variable: str) -> list[str]:
+    """The words of a variable of the environment, as a shell reads them."""
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise ValueError(f"{variable} is {os.environ[variable]!r}: {error}") from error
+
+
 def compiler() -> list[str]:
     """The command of the C compiler: `CC` of the environment, else cc, gcc or clang; FileNotFoundError without one."""
-    named = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
+    named = _words("CC") or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
     if not named:
         raise FileNotFoundError("there is no C compiler (cc, gcc or clang); install one, or name one in CC")
     return named
@@ -194,7 +205,7 @@ def compiler_version() -> str:
 
 def _compiled() -> _Loaded:
     """The library in the cache, compiled first if it is missing; a cache that cannot be used is as no cache."""
-    flags = *FLAGS, *shlex.split(os.environ.get("HF_ELMO_CFLAGS", ""))
+    flags = *FLAGS, *_words("HF_ELMO_CFLAGS")
     digest = hashlib.sha256("\0".join([*flags, *processor()]).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
@@ -221,7 +232,8 @@ def _named(place: Path, file: Path) -> Path:
 
 
 def _compile(flags: Sequence[str], folder: str) -> Path:
-    target, sources = Path(folder, "elmo.so"), [str(source) for source in sorted(SOURCES.glob("*.c"))]
+    target = Path(folder, "elmo.so")
+    sources = map(str, sorted(SOURCES.glob("*.c")))
     _output([*compiler(), *flags, *sources, "-o", str(target), "-lm"])
     return target
 
@@ -233,7 +245,8 @@ def _output(command: Sequence[str]) -> str:
 
 def processor() -> list[str]:
     """A description of what `-march=native` depends on: the machine, and lines of /proc/cpuinfo."""
-    cpuinfo, names = Path("/proc/cpuinfo"), ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
+    cpuinfo = Path("/proc/cpuinfo")
+    names = "vendor_id", "cpu family", "model", "flags", "Features", "CPU part"
     first = cpuinfo.read_text(errors="replace").partition("\n\n")[0] if cpuinfo.is_file() else ""
     lines = [line for line in first.split("\n") if line.startswith(names)]
     return [platform.system(), platform.machine(), *(lines or [platform.processor()])]

@@ -1,8 +1,7 @@
 """What backends share: conditions on tensors, positions of packed words, and a cache of values computed from weights.
 
-Layouts of weights, and vectors of words, are expensive to compute and stay valid while the weights do not change. A
-cached value is used again if each weight has the same address, version counter, shape and type, and the same numbers
-where they are compared, since the version counter does not count writes through `weight.data` or NumPy: all numbers of
+A cached value is used again if each weight has the same storage, address, version counter, shape and type, and the same
+numbers where they are compared, since the counter does not count writes through `weight.data` or NumPy: all numbers of
 weights of up to `WHOLE` bytes (the embedding of characters, biases), a number of each row up to `EACH_ROW` bytes
 (convolutions), and `SPANS` spans of `SPAN` numbers of larger weights, which notice writes of the whole weight or of one
 in a thousand of its numbers, but not always of some rows: see [`clear_cache`].
@@ -15,13 +14,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from torch.utils.weak import WeakTensorKeyDictionary
 
 # The named tuples of modeling_elmo.py, which finds this package.
 LstmCall: TypeAlias = Any
@@ -32,8 +31,10 @@ State = tuple[Tensor, Tensor]
 
 HOOKS = "forward", "forward_pre", "backward", "backward_pre"  # of a module
 OWN = "ElmoConvolution", "ElmoHighway"  # classes of modeling_elmo.py
-WHOLE, EACH_ROW = 1 << 16, 1 << 19  # bytes
-SPANS, SPAN = 32, 64
+WHOLE = 1 << 16  # bytes
+EACH_ROW = 1 << 19
+SPANS = 32
+SPAN = 64
 
 
 class CharacterWeights(NamedTuple):
@@ -79,7 +80,9 @@ def is_plain(module: nn.Module) -> bool:
 
 def require_shapes(call: LstmCall) -> None:
     """Raises ValueError if shapes do not agree: kernels in C read memory by them, and PyTorch would broadcast some."""
-    (directions, words, width), size, cells = call.inputs.shape, call.hidden.shape[-1], call.cell.shape[-1]
+    directions, words, width = call.inputs.shape
+    size = call.hidden.shape[-1]
+    cells = call.cell.shape[-1]
     sizes = list(call.batch_sizes)
     if not sizes or sizes[-1] < 1 or sizes != sorted(sizes, reverse=True) or sum(sizes) != words:
         raise ValueError(f"batch_sizes are {sizes}, but must be positive, in descending order, and sum to {words}.")
@@ -97,8 +100,7 @@ def require_shapes(call: LstmCall) -> None:
 
 
 def has(name: str) -> bool:
-    """Whether PyTorch says that the processor has instructions: a function `torch.cpu._is_{name}_supported`. These are
-    private names, which may be missing, and missing instructions make nothing wrong."""
+    """Whether PyTorch says that the processor has instructions, by a private function, which may be missing."""
     return bool(getattr(torch.cpu, f"_is_{name}_supported", bool)())
 
 
@@ -138,14 +140,15 @@ def why_not_cached(weights: Iterable[Tensor]) -> str | None:
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates the `backward` of an `autograd.Function`: it runs without autocast, since gradients have the types of
-    the forward pass, and a call with `create_graph=True` raises RuntimeError. (`once_differentiable` would return a
-    constant if none of the incoming gradients requires a gradient.)"""
+    the forward pass, and a call with `create_graph=True` or under `vmap` raises RuntimeError. (`once_differentiable`
+    would return a constant if none of the incoming gradients requires a gradient.)"""
 
     @wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not all(map(torch._C._has_storage, grads)):  # under vmap, they have no memory
             raise RuntimeError(
-                "the kernels have no second derivative: call backward without create_graph, or run the model in a "
+                "the kernels have no second derivative, and none of several outputs at once (is_grads_batched, "
+                "vectorize): call backward without create_graph and for one output at a time, or run the model in a "
                 'block of hf_elmo.kernels.use("off").'
             )
         with torch.autocast("cpu", enabled=False):
@@ -160,40 +163,45 @@ def aliases(*tensors: Tensor | None) -> list[Tensor | None]:
     return [tensor if tensor is None else tensor.detach() for tensor in tensors]
 
 
-def steps_of(batch_sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """For each step, the position of its first packed word and the position after its last one."""
-    return list(pairwise(accumulate(batch_sizes, initial=0)))
+def steps_of(batch_sizes: Sequence[int]) -> list[slice]:
+    """The packed words of each step."""
+    return [slice(*ends) for ends in pairwise(accumulate(batch_sizes, initial=0))]
 
 
 def last_words(batch_sizes: Sequence[int]) -> Tensor:
     """The position of each row's last word among the packed words."""
     last: list[int] = []
-    for start, end in reversed(steps_of(batch_sizes)):
-        last.extend(range(start + len(last), end))
+    for step in reversed(steps_of(batch_sizes)):
+        last.extend(range(step.start + len(last), step.stop))
     return torch.tensor(last, device="cpu")
 
 
 class _Entry(NamedTuple):
-    state: list[tuple[int, int, torch.Size, torch.dtype]]
+    state: list[tuple[ref, int, int, torch.Size, torch.dtype]]
     samples: list[tuple[np.ndarray, bytes]]  # for each weight: a view of numbers, and their bytes when `value` was made
     value: Any
 
 
-_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not in a module, which would copy and save the values
+# By the storage of the first weight, an object that lives as long as its memory; a later one at its address differs.
+# (Weak references to weights would block `torch.utils.swap_tensors`; a module would copy and save the values.) No value
+# may refer to the memory of a weight, which may be in the same storage.
+_entries: WeakKeyDictionary[torch.UntypedStorage, dict[Hashable, _Entry]] = WeakKeyDictionary()
 
 
 def get_cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
-    """The value of `make()`, computed again only after one of the weights has changed, and kept while `weights[0]`
-    exists; `name` tells apart the values of the same weights, for which `why_not_cached` must return `None`."""
-    state = [(weight.data_ptr(), weight._version, weight.shape, weight.dtype) for weight in weights]
-    entry = _entries.get(weights[0], {}).get(name)
+    """The value of `make()`, computed again only after one of the weights has changed, and kept while the storage of
+    the first exists; `name` tells apart the values of weights, for which `why_not_cached` must return `None`."""
+    state = [(ref(x.untyped_storage()), x.data_ptr(), x._version, x.shape, x.dtype) for x in weights]
+    storage = weights[0].untyped_storage()
+    key = name, weights[0].data_ptr()
+    entry = _entries.get(storage, {}).get(key)
     if entry is not None and entry.state == state:
         if all(view.tobytes() == content for view, content in entry.samples):
             return entry.value
         _entries.clear()  # who writes one weight without its counter may have written others, in other places
     samples = [(view, view.tobytes()) for view in map(_sample, weights)]
     entry = _Entry(state, samples, make())
-    _entries.setdefault(weights[0], {})[name] = entry
+    _entries.setdefault(storage, {})[key] = entry
     return entry.value
 
 
@@ -209,7 +217,7 @@ def clear_cache(model: nn.Module) -> None:
     through `weight.data` or NumPy: such writes may not be noticed.
     """
     for weight in model.parameters():
-        _entries.pop(weight, None)
+        _entries.pop(weight.untyped_storage(), None)
 
 
 def _sample(weight: Tensor) -> np.ndarray:

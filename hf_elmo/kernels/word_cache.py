@@ -4,6 +4,7 @@ Texts repeat words, so most vectors of a batch were computed for an earlier one.
 its weights change and when it is full. A word's float32 vector has the same bits alone and among other words.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,7 @@ from . import native
 from .character_tables import TYPES, CharacterTables, require_below, why_not_shaped
 from .lstm_onednn import can_pack, pack
 from .native import LANES, PRODUCT_COLUMNS
-from .tensors import CharacterWeights, get_cached, tensors_of, why_not_cached
+from .tensors import CharacterWeights, cached_values, get_cached, tensors_of, why_not_cached
 
 PADDING = 261  # the character id after a word's end
 BYTES = 1 << 27  # size of an encoder's cache
@@ -45,9 +46,10 @@ def run(weights: CharacterWeights, words: Tensor) -> Tensor:
     """The vectors `[n, P]` of words `[n, characters]`. IndexError if an id is outside of the vocabulary."""
     # Computed in bfloat16 if the weights have this type and oneDNN multiplies it on this processor.
     is_packed = weights.embedding.dtype == torch.bfloat16 and can_pack(weights.embedding)
-    dtype, name = torch.bfloat16 if is_packed else torch.float32, ("words", weights.activation)
+    dtype = torch.bfloat16 if is_packed else torch.float32
     with torch.inference_mode(False), torch.no_grad():  # cached vectors are also used outside of inference mode
-        vectors = get_cached([*tensors_of(weights)], name, lambda: WordVectors(weights, dtype)).of(words.numpy())
+        cache = get_cached([*tensors_of(weights)], weights.activation, lambda: WordVectors(weights, dtype))
+        vectors = cache.of(words.numpy(), weights.word_embedding)
     return vectors.to(weights.embedding.dtype)
 
 
@@ -56,37 +58,33 @@ class WordVectors:
 
     def __init__(self, weights: CharacterWeights, dtype: torch.dtype) -> None:
         def linear(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-            weight, bias = weight.detach().to(dtype), bias.detach().to(dtype)
+            weight, bias = (tensor.detach().to(dtype, copy=True) for tensor in (weight, bias))
             return row_product(weight, bias) if dtype == torch.float32 else partial(pack(weight), bias=bias)
 
         convolutions = [(weight.detach().to(dtype), bias.detach().to(dtype)) for weight, bias in weights.convolutions]
         self.tables = CharacterTables(weights.embedding.detach().to(dtype), convolutions)
         self.activate_ = ACTIVATIONS_[weights.activation]
         self.highways = [(linear(*layer[:2]), linear(*layer[2:])) for layer in weights.highways]
-        self.mix = row_highway if dtype == torch.float32 else _highway
+        mix = lambda x, carry, transform: torch.lerp(x, transform.relu_(), carry.sigmoid_())  # noqa: E731
+        self.mix = row_highway if dtype == torch.float32 else mix
         self.projection = None if weights.projection is None else linear(*weights.projection)
-        # If words have vectors of their own (`word_embedding`), the last id of a row is the word's id.
-        self.word_embedding, self.characters = weights.word_embedding, slice(None)
-        size, key = self.tables.blocks.filters, BYTES_OF_KEY
-        if weights.word_embedding is not None:
-            self.word_embedding, self.characters = weights.word_embedding.detach(), slice(-1)
-            size += self.word_embedding.shape[1]
-            key += self.word_embedding.shape[1] * self.word_embedding.itemsize
-        size = size if weights.projection is None else len(weights.projection[0])
-        self.capacity = max(1, BYTES // (key + size * dtype.itemsize))
+        own = torch.empty(0) if weights.word_embedding is None else weights.word_embedding[0]  # of a word
+        size = len(own) + self.tables.blocks.filters if weights.projection is None else len(weights.projection[0])
+        self.capacity = max(1, BYTES // (BYTES_OF_KEY + own.nbytes + size * dtype.itemsize))
         self.vectors = torch.empty(self.capacity, size, dtype=dtype, device="cpu")  # takes memory as it is filled
         self.row_of: dict[bytes, int] = {}
         self.lock = threading.Lock()
 
-    def of(self, words: np.ndarray) -> Tensor:
-        """The vectors `[n, P]` of words, `[n, characters]` ids."""
-        characters = words[:, self.characters]
+    def of(self, words: np.ndarray, word_embedding: Tensor | None) -> Tensor:
+        """The vectors `[n, P]` of words, `[n, characters]` ids. If words have vectors of their own (`word_embedding`),
+        the last id of a row is the word's id."""
+        characters = words if word_embedding is None else words[:, :-1]
         require_below(self.tables.vocabulary, "a character id", characters)
         parts = [characters.astype(np.uint16, order="C")]
-        if self.word_embedding is not None:
-            require_below(len(self.word_embedding), "a word's id", words[:, -1])
+        if word_embedding is not None:
+            require_below(len(word_embedding), "a word's id", words[:, -1])
             ids = torch.from_numpy(words[:, -1].astype(np.int64))
-            parts.append(self.word_embedding.index_select(0, ids))
+            parts.append(word_embedding.index_select(0, ids))
         starts = range(0, max(1, len(words)), self.capacity)
         with self.lock:
             vectors = [self._look_up(*(part[start : start + self.capacity] for part in parts)) for start in starts]
@@ -109,7 +107,8 @@ class WordVectors:
             self.row_of.clear()
             new = {key: row for row, key in enumerate(keys)}
         if new:
-            begin, rows = len(self.row_of), list(new.values())
+            begin = len(self.row_of)
+            rows = list(new.values())
             vectors = self.vectors[begin : begin + len(new)]
             self._compute(words[rows], own if own is None else own[rows], vectors)
             self.row_of.update(zip(new, range(begin, begin + len(new)), strict=True))
@@ -134,21 +133,29 @@ class WordVectors:
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
 
 
-def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
-    return torch.lerp(x, transform.relu_(), carry.sigmoid_())
+def _renew_locks() -> None:
+    """In a child process: a thread of its parent that computed words, and held a lock, does not exist here."""
+    for value in cached_values():
+        if isinstance(value, WordVectors):
+            value.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     """`x [rows, in] -> x @ weight.T + bias` in float32. A row's result has the same bits alone and among other rows."""
-    (columns, depth), missing = weight.shape, -len(weight) % PRODUCT_COLUMNS
+    columns, depth = weight.shape
+    missing = -columns % PRODUCT_COLUMNS
     biases = nn.functional.pad(bias, (0, missing)).contiguous()
     blocks = nn.functional.pad(weight, (0, 0, 0, missing)).unflatten(0, (-1, LANES)).mT.contiguous()
 
     def product(x: Tensor) -> Tensor:
-        x, sums = x.contiguous(), x.new_empty(len(x), columns)
+        sums = x.new_empty(len(x), columns)
         sizes = {"rows": len(x), "depth": depth, "columns": columns}
         threads = native.threads_for(len(x), ROWS_PER_THREAD)
-        native.run("product", x=x, weights=blocks, bias=biases, sums=sums, **sizes, threads=threads)
+        native.run("product", x=x.contiguous(), weights=blocks, bias=biases, sums=sums, **sizes, threads=threads)
         return sums
 
     return product
@@ -156,8 +163,7 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
     """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`, of `[rows, size]` float32; `x` is overwritten. A
-    row's result has the same bits alone and among other rows. (PyTorch's own sigmoid would round differently at the end
-    of a tensor, or of the part that a thread computes.)"""
+    row has the same bits alone and among others; PyTorch's sigmoid rounds differently at the end of a thread's part."""
     tensors = {"x": x, "carry": carry.contiguous(), "transform": transform.contiguous()}
     threads = native.threads_for(len(x), ROWS_PER_THREAD)
     native.run("highway", **tensors, rows=len(x), columns=x.shape[1], threads=threads)

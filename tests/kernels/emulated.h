@@ -32,7 +32,7 @@ EMULATED __m512 emulated_min(__m512 x, __m512 y) {
   return x;
 }
 EMULATED __m512 emulated_reduce(__m512 x) {
-  EACH x[k] -= floorf(x[k]);
+  EACH x[k] -= isinf(x[k]) ? x[k] : nearbyintf(x[k]);
   return x;
 }
 EMULATED __m512 emulated_scalef(__m512 x, __m512 y) {
@@ -63,11 +63,6 @@ EMULATED __m512 emulated_pairs(__m512 sum, uint32x16 x, uint32x16 y) {
 #define _mm512_loadu_ps(X) emulated_load(X)
 #define _mm512_loadu_si512(X) ((__m512i)emulated_load(X))
 #define _mm512_storeu_ps emulated_store
-#define _mm512_add_ps(X, Y) ((__m512)((X) + (Y)))
-#define _mm512_sub_ps(X, Y) ((__m512)((X) - (Y)))
-#define _mm512_mul_ps(X, Y) ((__m512)((X) * (Y)))
-#define _mm512_fmadd_ps(X, Y, Z) ((__m512)((X) * (Y) + (Z)))
-#define _mm512_fnmadd_ps(X, Y, Z) ((__m512)((Z) - (X) * (Y)))
 #define _mm512_max_ps emulated_max
 #define _mm512_min_ps emulated_min
 #define _mm512_rcp14_ps(X) ((__m512)(1.f / (X)))

@@ -130,6 +130,20 @@ def test_a_penalty_on_gradients_is_refused_by_kernels_and_right_without() -> Non
         penalty("onednn-training")
 
 
+def test_gradients_of_several_outputs_at_once_are_refused_by_kernels_and_right_without() -> None:
+    call = call_of(2)
+
+    def jacobian(name: str, **options: bool) -> torch.Tensor:
+        with kernels.use(name):
+            return torch.autograd.functional.jacobian(
+                lambda inputs: layer(call._replace(inputs=inputs))[0, -1, :3], call.inputs, **options
+            )
+
+    torch.testing.assert_close(jacobian("onednn-training"), jacobian("off", vectorize=True), rtol=0, atol=1e-6)
+    with pytest.raises(RuntimeError, match=r'vectorize.*use\("off"\)'):
+        jacobian("onednn-training", vectorize=True)
+
+
 @pytest.mark.parametrize("freeze", [True, False], ids=["frozen", "trained"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 def test_describe_names_what_then_runs(training: bool, freeze: bool) -> None:

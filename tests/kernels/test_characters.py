@@ -2,8 +2,11 @@
 gradients ("character-tables"), equal to what the modules compute."""
 
 import copy
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from threading import Event
 from time import sleep
 from unittest.mock import Mock
 
@@ -217,6 +220,30 @@ def test_threads_share_what_is_cached(encoder, monkeypatch) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = torch.cat([*pool.map(one, ids.split(20))])
     torch.testing.assert_close(found, by_modules(encoder, ids), rtol=0, atol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+def test_a_fork_while_another_thread_computes(encoder, monkeypatch, threads) -> None:
+    threads(1)  # OpenMP's threads do not survive a fork
+    begun, go_on, compute = Event(), Event(), WordVectors._compute
+    monkeypatch.setattr(WordVectors, "_compute", lambda *x: (begun.set(), go_on.wait(), compute(*x)))
+
+    @torch.no_grad()
+    def run(child: bool = False) -> None:
+        if child:
+            go_on.set()
+        with kernels.use("word-cache"):
+            encoder(spelled())
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run)
+        begun.wait()
+        process = get_context("fork").Process(target=run, args=(True,))
+        process.start()
+        process.join(20)
+        process.kill()
+        go_on.set()
+    assert process.exitcode == 0
 
 
 class Adapter(nn.Linear):

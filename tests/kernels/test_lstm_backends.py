@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hf_elmo import kernels
-from hf_elmo.kernels import lstm_c
+from hf_elmo.kernels import lstm_c, native
 from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.kernels.lstm_onednn import run_cell
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights
@@ -38,6 +38,7 @@ KINDS = {
     "fused, weights of bfloat16": Kind("fused", *HALF),
     "fused, bfloat16": Kind("fused", *BFLOAT16),
     "fused, tiles": Kind("fused", *BFLOAT16),
+    "fused, bfloat16 without its products": Kind("fused", *BFLOAT16),
     "small-batch": Kind("small-batch", rows=6),
     "small-batch, weights of bfloat16": Kind("small-batch", *HALF, rows=6),
     "small-batch, bfloat16": Kind("small-batch", *BFLOAT16, rows=6),
@@ -62,6 +63,8 @@ def kind(request, monkeypatch) -> Kind:
     machine.require(request.param)
     request_tiles, tiles = lstm_c._has_tiles, "tiles" in request.param
     monkeypatch.setattr(lstm_c, "_has_tiles", lambda: tiles and (request_tiles() or True))  # True where emulated
+    if "without" in request.param:
+        monkeypatch.setattr(lstm_c, "BF16", lstm_c.HALF)
     return KINDS[request.param]
 
 
@@ -87,6 +90,16 @@ def test_equals_reference(kind, batch, clips):
     before = call.hidden.clone(), call.cell.clone()
     assert_near(run(kind, call), expected(call), kind.tolerance)
     assert all(map(torch.equal, before, (call.hidden, call.cell)))
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e-4, 1e-20])
+def test_small_cells_keep_their_relative_precision(kind, size):
+    call = layer(kind, [kind.rows] * 3)
+    weights = [own._replace(bias=own.bias * size) for own in call.weights]
+    state = {"hidden": call.hidden * size, "cell": call.cell * size}
+    call = call._replace(inputs=call.inputs * size, weights=weights, **state)
+    for found, right in zip(run(kind, call), expected(call), strict=True):
+        assert (found - right).abs().max() <= kind.tolerance * right.abs().max()
 
 
 @pytest.mark.parametrize("kind", ["small-batch", "small-batch, weights of bfloat16"], indirect=True)
@@ -143,10 +156,10 @@ def test_a_row_has_the_same_bits_among_others(kind):
 def test_one_long_row_among_short_ones(kind, monkeypatch):
     """Its last steps are those of a small batch, with the same bits; not on tiles, whose sums have another order."""
     call = layer(kind, [*[40] * 3, 20, 5, *[3] * 4, *[1] * 60])
-    some = Mock(side_effect=lstm_c.run_small_batch)
-    monkeypatch.setattr(lstm_c, "run_small_batch", some)
+    monkeypatch.setattr(native, "run", Mock(side_effect=native.run))
     split = run(kind, call)
-    assert some.call_count == (not lstm_c._has_tiles())
+    fields = native.run.call_args.kwargs
+    assert (fields["many"] < fields["steps"]) == (not lstm_c._has_tiles())
     monkeypatch.setattr(lstm_c, "TAIL_STEPS", 100)
     assert all(map(torch.equal, split, run(kind, call)))
     few = layer(kind, [1] * 100)  # no step has many rows: benchmarks/choice.py asks for such a call

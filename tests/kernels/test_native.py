@@ -55,8 +55,9 @@ def test_arrays_that_c_would_misread_are_refused() -> None:
 def test_no_warning_for_any_instruction_set(name: str, instructions: str, tmp_path) -> None:
     if shutil.which(name) is None or not builds_for_x86(name):
         pytest.skip(f"no {name} on PATH that compiles for x86-64")
-    warn, sources = ["-fPIC", "-fopenmp-simd", "-Wall", "-Wextra", "-Werror"], map(str, native.SOURCES.glob("*.c"))
-    subprocess.run([name, "-c", "-O1", *warn, *f"-march={instructions}".split(), *sources], cwd=tmp_path, check=True)
+    warn = ["-fPIC", "-fopenmp-simd", "-O2", "-Wall", "-Wextra", "-Wstrict-aliasing=2", "-Werror"]
+    command = [name, "-c", *warn, *f"-march={instructions}".split(), *map(str, native.SOURCES.glob("*.c"))]
+    subprocess.run(command, cwd=tmp_path, check=True)
 
 
 @pytest.fixture
@@ -129,13 +130,14 @@ def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, mon
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("CC", "none"), ("PATH", "/nowhere"), ("HF_ELMO_CFLAGS", "-fno-such-flag"), ("HF_ELMO_CFLAGS", "-DA='")],
+    [("CC", "none"), ("PATH", "/no"), ("HF_ELMO_CFLAGS", "-no-such"), ("CC", "gcc '"), ("HF_ELMO_CFLAGS", "-DA='")],
 )
 def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monkeypatch, warnings, variable, value):
     monkeypatch.setenv(variable, value)
     assert not runs()
     assert [warning.endswith(f": {native.reason()}") for warning in warnings] == [True]
     assert describe_environment()["kernels in C"] == f"none: {native.reason()}"
+    assert "'" not in value or native.reason().startswith(f"{variable} is ")
 
 
 @pytest.mark.slow

@@ -75,8 +75,10 @@ def drawn(data: st.DataObject, tensor: Tensor) -> Tensor:
 def test_types_strides_and_autocast(batch_sizes: list[int], data: st.DataObject) -> None:
     """Gradients have the bits of those without autocast in the backward pass, where their own strides do not matter."""
     layer = random_layer(batch_sizes, projected=data.draw(st.booleans()), sizes=(32, 128, 96))
-    inputs, *state = (drawn(data, x.flatten(1)).reshape(x.shape) for x in (layer[0], *layer[1]))
-    weights = [LstmWeights(*(x if x is None else drawn(data, x) for x in own)) for own in layer[2]]
+    size = data.draw(st.sampled_from([1, 1e-2, 1e-4]))  # of the cells
+    inputs, *state = (drawn(data, size * x.flatten(1)).reshape(x.shape) for x in (layer[0], *layer[1]))
+    layer = layer[:2], [own._replace(bias=size * own.bias) for own in layer[2]]
+    weights = [LstmWeights(*(x if x is None else drawn(data, x) for x in own)) for own in layer[1]]
     leaves = [x for x in (inputs, *state, *(x for own in weights for x in own)) if x is not None and x.requires_grad]
     forward, found = data.draw(st.sampled_from([None, torch.bfloat16, torch.float16])), []
     for setting, backward, strided in (("on", False, False), ("on", True, True), ("off", False, False)):

@@ -7,9 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from torch.func import functional_call
 
+from hf_elmo import ElmoConfig, ElmoModel, kernels
 from hf_elmo.kernels import clear_cache
 from hf_elmo.kernels.tensors import cached_values, get_cached
+from tests.factories import TINY
 
 # Writes that are noticed: counted by PyTorch, to other memory, or to a small weight.
 CHANGES = {
@@ -69,5 +72,63 @@ def test_lives_as_long_as_the_weight_is_not_copied_and_can_be_cleared():
     clear_cache(module)
     assert len(cached_values()) == before + 1  # of the last copy
     del module, copied
+    gc.collect()
+    assert len(cached_values()) == before
+
+
+def model_of_kernels(**changes) -> ElmoModel:
+    """Of sizes that kernels compute, with weights of which few numbers are compared."""
+    sizes = {"hidden_size": 256, "cell_size": 512, "char_filters": [[1, 32], [2, 480]]}
+    torch.manual_seed(0)
+    return ElmoModel(ElmoConfig(**{**TINY, **sizes, **changes}, freeze_bilm=False)).eval()
+
+
+def run(model, weights=None) -> torch.Tensor:
+    rows = torch.randint(1, 262, (2, 5, model.config.row_length), generator=torch.Generator().manual_seed(1))
+    rows[:, :, 50:] = 3  # the id of a word, in a model that has them
+    return functional_call(model, weights or {}, (rows,)).last_hidden_state
+
+
+# What is given to each call: a weight without a unit, with one number moved, or after an update.
+GIVEN = {
+    "ablation": lambda weight, step: weight.index_fill(0, torch.tensor([51 + step]), 0),
+    "finite differences": lambda weight, step: weight.flatten().index_fill(0, torch.tensor([9999]), step),
+    "meta-learning": lambda weight, step: weight - 0.1 * step * weight.sign(),
+}
+NAMES = "highways.0.transform.weight", "projection.weight", "lstm.weight_hh", "lstm.weight_ih_reverse"
+
+
+@pytest.mark.parametrize("change", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_a_functional_call_computes_with_the_weights_it_is_given(name, change):
+    """Each call's weight is freed, so that the next one can have its address."""
+    model = model_of_kernels()
+    name = next(full for full, _ in model.named_parameters() if full.endswith(name))
+    weight = model.get_parameter(name)
+    for step in range(8):
+        given = {name: change(weight, step).view(weight.shape)}
+        found = run(model, given)
+        with kernels.use("off"):
+            torch.testing.assert_close(found, run(model, given), rtol=0, atol=1e-5)
+        del given
+
+
+@torch.no_grad()
+def test_nothing_keeps_the_memory_of_weights_that_share_a_storage_or_are_swapped():
+    gc.collect()
+    before, model = len(cached_values()), model_of_kernels(word_vocab_size=9, word_embedding_size=8)
+    parts = torch.nn.utils.parameters_to_vector(model.parameters()).split([x.numel() for x in model.parameters()])
+    for parameter, part in zip(model.parameters(), parts, strict=True):
+        parameter.data = part.view(parameter.shape)
+    exact = run(model)
+    assert len(cached_values()) == before + 9  # two for each direction of both layers, and the words
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.bfloat16()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    torch.testing.assert_close(run(model).float(), exact, rtol=0, atol=0.1)
+    del model, parts, parameter, part
     gc.collect()
     assert len(cached_values()) == before

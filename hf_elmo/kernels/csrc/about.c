@@ -2,10 +2,10 @@
 #include "elmo.h"
 #include "threads.h"
 
+#define SIZE(NAME) sizeof(struct NAME)
 /* In the order of STRUCTS in native.py, then the block sizes of elmo.h. */
-const i64 sizes[] = {sizeof(struct cell),       sizeof(struct layer), sizeof(struct product), sizeof(struct highway),
-                     sizeof(struct characters), LANES,                FUSED_ROWS,             FUSED_COLUMNS,
-                     FUSED_DEPTH,               PRODUCT_COLUMNS};
+const i64 sizes[] = {SIZE(cell), SIZE(layer), SIZE(product), SIZE(highway), SIZE(characters),
+                     LANES,      FUSED_ROWS,  FUSED_COLUMNS, FUSED_DEPTH,   PRODUCT_COLUMNS};
 
 const char *instruction_set(void) {
 #if defined __AMX_BF16__ || defined __AMXBF16__

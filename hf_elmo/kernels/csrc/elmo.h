@@ -18,6 +18,8 @@ typedef int64_t i64;
 typedef float f32;
 typedef uint16_t bf16;
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* A SIMD register of VECTOR floats; LANES numbers take VECTORS registers. gcc would split a wider type into scalars. */
 #ifdef __AVX512F__
 enum { VECTOR = 16 };
@@ -29,13 +31,23 @@ enum { VECTOR = 4 };
 enum { VECTORS = LANES / VECTOR };
 typedef float vector __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
-typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
+
+/* Memory is read and written as another type through memcpy alone. */
+INLINE vector load(const float *x) {
+  vector y;
+  memcpy(&y, x, sizeof y);
+  return y;
+}
+INLINE void store(float *x, vector y) { memcpy(x, &y, sizeof y); }
+INLINE integers load_integers(const void *x) {
+  integers y;
+  memcpy(&y, x, sizeof y);
+  return y;
+}
 
 /* name ## _ ## suffix, after both are expanded */
 #define JOIN_EXPANDED(name, suffix) name##_##suffix
 #define JOIN(name, suffix) JOIN_EXPANDED(name, suffix)
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Arguments that Python fills in: each is a struct of native.STRUCTS, and a test compares their sizes. */
 
@@ -43,15 +55,15 @@ typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 struct layer {
   const void *const *inputs; /* of each direction, as all arrays of arrays; weight_hr may be NULL */
   void *const *outputs;
-  void *hidden;       /* [directions][rows][size] */
-  void *cell_outputs; /* [directions][rows][cells], for layer_few */
+  void *hidden; /* [directions][rows][size]; as `cell`, it becomes the state after the last step */
+  void *cell_outputs; /* [directions][rows][cells], for few rows */
   const void *const *weights, *const *weight_hr;
   const float *const *biases;
-  const float *const *scales; /* for layer_few, of the columns of weights in 8 bits, or NULL */
-  float *cell; /* [directions][rows][cells]; it becomes the state after the last step */
+  const float *const *scales; /* for few rows, of the columns of weights in 8 bits, or NULL */
+  float *cell; /* [directions][rows][cells] */
   const i64 *sizes; /* rows of each step, non-increasing */
   char *scratch;
-  i64 scratch_bytes, steps, directions, rows, group, input, size, cells, threads;
+  i64 scratch_bytes, steps, many, directions, rows, group, words, input, size, cells, threads;
   float cell_clip, proj_clip;
 };
 
@@ -75,7 +87,7 @@ struct characters {
   uint16_t *windows; /* [n][filters] */
   const i64 *lengths; /* of each word, without padding */
   const i64 *firsts, *counts, *widths; /* of each block: its first filter, number of filters, width */
-  const i64 *offsets;  /* where each block's table begins */
+  const i64 *offsets; /* where each block's table begins */
   const float *tables; /* [vocabulary][width][LANES], one block after the other */
   const float *embedding; /* [vocabulary][size]; tables are computed from it and from weights and biases */
   float *maxima; /* [n][filters] */
@@ -100,15 +112,13 @@ struct cell {
 
 INLINE float widen_f32(f32 x) { return x; }
 INLINE f32 narrow_f32(float x) { return x; }
-INLINE float widen_bf16(bf16 x) {
-  uint32_t bits = (uint32_t)x << 16;
-  float y;
-  memcpy(&y, &bits, 4);
-  return y;
-}
-INLINE bf16 narrow_bf16(float x) { /* to the nearest, ties to even */
+union word {
   uint32_t bits;
-  memcpy(&bits, &x, 4);
+  float number;
+};
+INLINE float widen_bf16(bf16 x) { return (union word){.bits = (uint32_t)x << 16}.number; }
+INLINE bf16 narrow_bf16(float x) { /* to the nearest, ties to even */
+  uint32_t bits = (union word){.number = x}.bits;
   return x != x ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
@@ -128,18 +138,10 @@ INLINE float clipped(float x, float bound) {
 INLINE float exp_limited(float x) {
   float n = nearbyintf(x * 1.44269504f);
   float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.f;
+  float p = ((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f;
+  p = ((p * r + 1.6666665459e-1f) * r + 5.0000001201e-1f) * r * r + r + 1.f;
   n = n > -127.f ? n : -127.f; /* NaN cannot be converted to an integer; p stays NaN */
-  uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-  float power;
-  memcpy(&power, &bits, 4);
-  return p * power;
+  return p * (union word){.bits = (uint32_t)((int32_t)n + 127) << 23}.number;
 }
 
 /* 1 + e^-x, the denominator of sigmoid(x). x is clipped to +-28, where a sigmoid is within 1e-12 of its limit, so that
@@ -149,18 +151,11 @@ INLINE float sigmoid_denominator(float x) { return 1.f + exp_limited(clipped(-x,
 /* tanh(x) = numerator / denominator: Eigen's rational approximation, whose error is a few units in the last place. */
 INLINE float tanh_limited(float x) { return clipped(x, 7.90531110763549805f); }
 INLINE float tanh_numerator(float x) {
-  float y = x * x, p = -2.76076847742355e-16f;
-  p = p * y + 2.00018790482477e-13f;
-  p = p * y - 8.60467152213735e-11f;
-  p = p * y + 5.12229709037114e-08f;
-  p = p * y + 1.48572235717979e-05f;
-  p = p * y + 6.37261928875436e-04f;
-  p = p * y + 4.89352455891786e-03f;
-  return x * p;
+  float y = x * x, p = (-2.76076847742355e-16f * y + 2.00018790482477e-13f) * y - 8.60467152213735e-11f;
+  p = ((p * y + 5.12229709037114e-08f) * y + 1.48572235717979e-05f) * y + 6.37261928875436e-04f;
+  return x * (p * y + 4.89352455891786e-03f);
 }
 INLINE float tanh_denominator(float x) {
-  float y = x * x, q = 1.19825839466702e-06f;
-  q = q * y + 1.18534705686654e-04f;
-  q = q * y + 2.26843463243900e-03f;
-  return q * y + 4.89352518554385e-03f;
+  float y = x * x;
+  return ((1.19825839466702e-06f * y + 1.18534705686654e-04f) * y + 2.26843463243900e-03f) * y + 4.89352518554385e-03f;
 }

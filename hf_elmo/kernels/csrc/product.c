@@ -1,9 +1,9 @@
 /* float32 products of rows with a weight, and the highway layer. The result of a row does not depend on the number of
  * rows or on their addresses. Libraries choose their loops by both, so that their rounding differs.
  *
- * Weights are in blocks of LANES columns, [block][depth][LANES], so that loops read consecutive addresses. Each CHUNK of
- * products is summed separately before it is added to the total: its weights stay in the L1 cache for all rows of a group,
- * and long sums are as exact as a library's.
+ * Weights are in blocks of LANES columns, [block][depth][LANES], so that loops read consecutive addresses. Each CHUNK
+ * of products is summed separately before it is added to the total: its weights stay in the L1 cache for all rows of a
+ * group, and long sums are as exact as a library's.
  */
 #include "elmo.h"
 #include "threads.h"
@@ -11,8 +11,8 @@
 enum { COLUMNS = PRODUCT_COLUMNS, CHUNK = 128, GROUP = 96 };
 enum { ROWS = 6, WIDTH = VECTOR == 16 ? 4 : 2 }; /* the sums of this many rows and vectors fit into the registers */
 
-/* Adds x [rows][CHUNK] * weights [count][LANES] to sums [rows][COLUMNS], for WIDTH vectors of columns; the weights of the
-   next LANES columns are `next` numbers further on. */
+/* Adds x [rows][CHUNK] * weights [count][LANES] to sums [rows][COLUMNS], for WIDTH vectors of columns; the weights of
+   the next LANES columns are `next` numbers further on. */
 INLINE void some_columns(const float *x, const float *weights, i64 next, float *sums, i64 count, const int rows) {
   vector sum[ROWS][WIDTH];
   for (int r = 0; r < rows; r++)
@@ -20,9 +20,12 @@ INLINE void some_columns(const float *x, const float *weights, i64 next, float *
   for (i64 k = 0; k < count; k++)
     for (int r = 0; r < rows; r++)
       for (int v = 0; v < WIDTH; v++)
-        sum[r][v] += x[r * CHUNK + k] * ((const vector *)(weights + v / VECTORS * next + k * LANES))[v % VECTORS];
+        sum[r][v] += x[r * CHUNK + k] * load(weights + v / VECTORS * next + k * LANES + v % VECTORS * VECTOR);
   for (int r = 0; r < rows; r++)
-    for (int v = 0; v < WIDTH; v++) ((vector *)(sums + r * COLUMNS))[v] += sum[r][v];
+    for (int v = 0; v < WIDTH; v++) {
+      float *of_row = sums + r * COLUMNS + v * VECTOR;
+      store(of_row, load(of_row) + sum[r][v]);
+    }
 }
 
 static void one_block(const void *data, i64 n, i64 thread) {
@@ -70,6 +73,6 @@ static void one_row(const void *data, i64 row, i64 thread) {
   }
 }
 
-/* The loop is over rows, so that a number's SIMD lane depends on its column only: numbers after the last full vector may
-   round differently. */
+/* The loop is over rows, so that a number's SIMD lane depends on its column only: numbers after the last full vector
+   may round differently. */
 void highway(const struct highway *x) { share_out(one_row, x, x->rows, x->threads); }
