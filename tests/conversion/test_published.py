@@ -7,6 +7,7 @@ import pytest
 
 from hf_elmo.conversion import convert
 from hf_elmo.conversion.published import download, page
+from tests.factories import write_lines
 from tests.source_files import write_published
 
 pytest.importorskip("sklearn")
@@ -32,28 +33,20 @@ def test_published_models_are_tried(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(published, "convert", lambda name, out, **_: convert(name, out, cache_dir=cache))
     uses = [f"bank\tN\t1-2\tThe bank {n} closes .\tOn the bank {n % 7} ." for n in range(40)]
     for part in ("train", "dev", "test"):
-        (tmp_path / "wic" / part).mkdir(parents=True)
-        (tmp_path / "wic" / part / f"{part}.data.txt").write_text("\n".join(uses))
-        (tmp_path / "wic" / part / f"{part}.gold.txt").write_text("\n".join("TF" * 20))
+        write_lines(tmp_path / "wic" / part / f"{part}.data.txt", uses)
+        write_lines(tmp_path / "wic" / part / f"{part}.gold.txt", "TF" * 20)
     monkeypatch.setattr(published, "NUMBERS", [number for number in published.NUMBERS if number.model in NAMES])
     out = tmp_path / "published.json"
-
-    def rows(*names: str) -> tuple[int, list[dict]]:
-        status = published.main([*names, "--data", str(tmp_path), "--out", str(out)])
-        return status, json.loads(out.read_text("utf-8"))
-
-    status, found = rows(*NAMES, "pubmed")  # it is not in the cache
-    assert status == 1
+    arguments = [*NAMES, "--data", str(tmp_path), "--out", str(out)]
+    assert published.main(["pubmed", *arguments]) == 1  # it is not in the cache
+    found = json.loads(out.read_text("utf-8"))
     assert [row["model"] for row in found if row["check"] == "failed"] == ["pubmed"]
     compared = [row for row in found if "published" in row]
     assert len(compared) == 8
     assert not any(row["right"] for row in compared)  # these are other models
     english = [name for name in NAMES if page(name).data.language == "en"]
     assert [row["model"] for row in found if row["check"].startswith("WiC")] == english
-
     values = {(row["model"], row["check"]): tuple(row["found"]) for row in compared}
     right = [number._replace(values=values[number.model, number.address]) for number in published.NUMBERS]
     monkeypatch.setattr(published, "NUMBERS", right)
-    status, found = rows(*NAMES)
-    assert status == 0
-    assert len([row for row in found if "published" in row]) == len(right)
+    assert published.main(arguments) == 0
