@@ -1,6 +1,5 @@
 """One call from text files to trained language models: a new biLM, or an old one adapted to a domain's text."""
 
-import copy
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -202,13 +201,12 @@ def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path |
 
 def _warn_of_unknown_words(vocabulary: Vocabulary, source: Texts, file: str | Path) -> None:
     """A warning if many words are unknown, or more than if whitespace separated them: the text is tokenized already."""
-    tokenized = copy.copy(source)
+    tokenized = source.part(0, 1)  # all texts
     tokenized.tokenizer = None
     read = (chain.from_iterable(islice(texts.sentences(), COVERED_SENTENCES)) for texts in (source, tokenized))
     unknown, if_tokenized = (100 * (vocabulary.ids(list(words)) == vocabulary.unk_id).mean() for words in read)
     if unknown > min(MAX_UNKNOWN, if_tokenized + 1):
-        message = "%.0f%% of the first words of the text are not in %s, with pretokenized %.0f%%."
-        logger.warning(message, unknown, file, if_tokenized)
+        logger.warning("%.0f%% of the first words are not in %s; with pretokenized %.0f%%", unknown, file, if_tokenized)
 
 
 def _model(init: Any, recipe: str, vocabulary: Vocabulary, config: Mapping[str, Any]) -> ElmoForPreTraining:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shutil
 
 import datasets
@@ -142,7 +141,7 @@ def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path, caplog):
     Vocabulary(words).save(tmp_path / "words.txt")
     how = ADAPTED | ONE_STEP | {"pretokenized": False, "vocabulary": tmp_path / "words.txt"}
     folder = pretrain(files["domain"], tmp_path / "out", init=begun, **how).folder
-    assert re.search("59% of the first words .* are not in", caplog.text)
+    assert "59% of the first words are not in" in caplog.text
     adapted = ElmoTokenizer.from_pretrained(folder)
     assert adapted.vocabulary == words
     assert adapted.split_into_words(["The ASSAY"]) == [["the", "assay"]]
