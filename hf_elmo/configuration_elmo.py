@@ -272,10 +272,6 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             raise error("id2label", "each class needs a name of its own")
         if (self.word_vocab_size is None) != (self.word_embedding_size is None):
             raise error("word_embedding_size", "must be given together with word_vocab_size")
-        if self.elmo_at_output and self.scalar_mix_alignment:
-            raise error("elmo_at_output", "scalar_mix_alignment is set")
-        if self.num_scalar_mixes > 1 and self.scalar_mix_alignment:
-            raise error("num_scalar_mixes", "scalar_mix_alignment is set, and its matrix belongs to one mix")
         if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
             raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
         if self.encoder_type == "esim" and not self.classifier_text_pairs:

@@ -803,7 +803,8 @@ class ElmoModel(ElmoPreTrainedModel):
         state = state if use_cache else None
         if packing is not None:
             return ElmoModelOutput(hidden_states=hidden_states, state=state, layers=tuple(layers))
-        mixes = tuple(read.pad(mix(layers)) for mix in (self.scalar_mix, *self.further_mixes))
+        alignment = self.scalar_mix.alignment
+        mixes = tuple(read.pad(mix(layers, alignment)) for mix in (self.scalar_mix, *self.further_mixes))
         return ElmoModelOutput(
             last_hidden_state=mixes[0],
             pooler_output=mean_over(mixes[0], mask & ~boundaries),

@@ -3,9 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -132,13 +131,6 @@ def load_tokenizer(name: str | os.PathLike, **source: Any) -> ElmoTokenizer:
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **source) is None:
         logger.warning(f"{name} has no tokenizer: the default, word_splitting={tokenizer.word_splitting!r}, is used.")
     return tokenizer
-
-
-def require_fields(names: Iterable[str]) -> None:
-    """Raises TypeError for a name that is no field of [`ElmoConfig`], which would keep it without a use for it."""
-    known = {"num_labels", *(field.name for field in fields(ElmoConfig))}
-    if unknown := sorted(set(names) - known):
-        raise TypeError(f"ElmoConfig has no field {unknown[0]!r}: its documentation lists the fields.")
 
 
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:

@@ -12,7 +12,7 @@ import torch
 from transformers import EarlyStoppingCallback, set_seed
 from transformers.utils import CONFIG_NAME, logging
 
-from ..checkpoints.loading import load_tokenizer, locate, require_fields
+from ..checkpoints.loading import load_tokenizer, locate
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.files import local_path, require_apart
@@ -123,7 +123,6 @@ def pretrain(
     adapting = recipe == "adapt"
     output = local_path(output)
     config = dict(config or {})
-    require_fields(config)
     if batch_size is not None:
         arguments = {"per_device_train_batch_size": batch_size, **arguments}
     args = _arguments(output, recipe, arguments)
@@ -222,7 +221,8 @@ def _model(init: Any, recipe: str, vocabulary: Vocabulary, config: Mapping[str, 
     else:
         if not config.get("char_filters", True):
             settings["word_vocab_size"] = max(embedded_ids(vocabulary.words)) + 1
-        model = ElmoForPreTraining(ElmoConfig(**settings))
+        known, others = ElmoConfig.from_dict({}, return_unused_kwargs=True, **settings)
+        model = ElmoForPreTraining(known, **others)  # raises TypeError for what is no field
     if not has_softmax and recipe == "bilm-tf":
         torch.nn.init.zeros_(model.lm_head.bias)
     return model

@@ -16,23 +16,18 @@ def classification_metrics() -> Metrics:
 
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
     above 0, and accuracy is the share of texts whose labels are all predicted correctly. Texts with a label of -100 are
-    left out.
-
-    Raises:
-        ValueError: the model has one output, and labels are other numbers than 0 and 1: it predicts numbers. (Labels
-            of 0 and 1 count as in the last paragraph also if the model was trained to predict numbers.)
+    left out. Labels that are other numbers raise ValueError: they are of a regression. (One of only zeros and ones is
+    counted like labels.)
     """
     with extra_needed("train"):
         from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         predicted, labels = prediction.predictions, prediction.label_ids
-        if labels.shape == (len(labels), 1) != predicted.shape:
-            labels = labels[:, 0]
         is_known = (labels != IGNORE_INDEX).reshape(len(labels), -1).all(1)
         predicted, labels = predicted[is_known], labels[is_known]
         if predicted.dtype.kind == "f":  # else `preprocess_logits_for_metrics` has chosen the labels
-            is_one_of_several = labels.ndim == 1 < predicted.shape[1]
+            is_one_of_several = labels.size < predicted.size
             if not is_one_of_several and not np.isin(labels, (0, 1)).all():
                 raise ValueError("labels are no classes, but numbers: use metrics of regression, or the loss.")
             predicted = predicted.argmax(1) if is_one_of_several else predicted > 0

@@ -64,14 +64,13 @@ def optimizer_cls_and_kwargs(
 def _require_gradients(first: nn.Parameter) -> None:
     """Has the first step of the optimizer whose first parameter this is raise ValueError if none has a gradient: of
     another model than the one that is trained, the optimizer would skip all."""
-    reference = weakref.ref(first)
+    own = weakref.ref(first)
 
     def check(optimizer: Optimizer, *_: object) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if parameters[0] is reference():
+        if parameters[0] is own():
             handle.remove()
             if all(parameter.grad is None for parameter in parameters):
-                given = "optimizer_cls_and_kwargs was given another model than the one that is trained"
-                raise ValueError(f"{given}: with Trainer's model_init, give it None.")
+                raise ValueError("optimizer_cls_and_kwargs got a model that is not trained: pass None with model_init.")
 
     handle = register_optimizer_step_pre_hook(check)

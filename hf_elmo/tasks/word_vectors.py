@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints.loading import load_head, load_weights, require_fields
+from ..checkpoints.loading import load_head, load_weights
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import open_file, read_lines
@@ -103,19 +103,17 @@ def add_word_vectors(
         fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
 
     Raises:
-        TypeError: there is no such field.
         ValueError: weights of the biLM are missing, because it has adapters that are not merged.
     """
-    require_fields(fields)
     is_name = isinstance(model, (str, os.PathLike))
     model = load_head(model, tokenizer, "cpu")[0] if is_name else load_weights(model)  # out of a wrapper
     words = None if texts is None else chain.from_iterable(tokenizer.split_into_words(texts))
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
-    config = type(model.config).from_dict(model.config.to_dict(), **sizes, **fields)
+    config, others = type(model.config).from_dict(model.config.to_dict(), return_unused_kwargs=True, **sizes, **fields)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name.startswith("elmo.")}
-    how = {"config": config, "state_dict": state, "dtype": model.dtype, "output_loading_info": True}
-    extended, info = type(model).from_pretrained(None, **how)
+    how = {"state_dict": state, "dtype": model.dtype, "output_loading_info": True, **others}
+    extended, info = type(model).from_pretrained(None, config=config, **how)
     if missing := [name for name in info["missing_keys"] if name.startswith(("elmo.bilm.", "elmo.char_encoder."))]:
         raise ValueError(f"model has no {min(missing)}: merge its adapters first, or give a model with ELMo.")
     extended.to(model.device).train(model.training)

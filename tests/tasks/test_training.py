@@ -16,6 +16,7 @@ SETTINGS |= {"report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_st
 METRICS = {
     "one of three": ([[2, 1, 0], [0, 1, 0], [0, 3, 1], [0, 0, 1]], [0, 1, 2, 2], 3 / 4, (1 + 2 / 3 + 2 / 3) / 3),
     "a sigmoid": ([[1], [-1], [1], [-2]], [1, 0, 0, 0], 3 / 4, (2 / 3 + 4 / 5) / 2),
+    "a column": ([[2, 1, 0], [0, 1, 0]], [[0], [1]], 1, 1),
     "an unknown one": ([[2, 1, 0], [0, 1, 0], [0, 3, 1]], [-100, 1, 2], 1 / 2, 1 / 3),
     "several at once": ([[1, -1], [1, 1], [-1, 1]], [[1, 0], [0, 1], [0, 1]], 2 / 3, (2 / 3 + 1) / 2),
 }
@@ -90,20 +91,20 @@ def test_models_that_trainer_makes_have_rates_of_their_own(tmp_path, tokenizer) 
     """As in a hyperparameter search. The optimizer of another model would train nothing."""
     rows = [{**tokenizer(text), "label": label} for text, label in (("see you", 0), ("at home", 1))]
     arguments = TrainingArguments(tmp_path, **{**SETTINGS, "max_steps": 1, "lr_scheduler_type": "constant"})
-    for model in (None, heads.make("pooled")):
-        how = {"optimizer_cls_and_kwargs": optimizer_cls_and_kwargs(model, arguments, mix=0.5)}
-        made = lambda: heads.make("pooled")  # noqa: E731
-        trainer = Trainer(None, arguments, model_init=made, train_dataset=rows, processing_class=tokenizer, **how)
-        if model is not None:
-            with pytest.raises(ValueError, match="model_init"):
-                trainer.train()
-            break
-        for arguments.learning_rate in (0.1, 0.01):
-            trainer.train()
-            before, after = made().classifier, trainer.model.classifier
-            for name, rate in (("scalar_mix.scalars", 0.5), ("out_proj.bias", arguments.learning_rate)):
-                change = (after.get_parameter(name) - before.get_parameter(name)).abs()  # AdamW's first step
-                torch.testing.assert_close(change, torch.full_like(change, rate), rtol=0.01, atol=0)
+
+    def trainer_of(model: torch.nn.Module | None) -> Trainer:
+        how = {"train_dataset": rows, "processing_class": tokenizer, "model_init": lambda: heads.make("pooled")}
+        how["optimizer_cls_and_kwargs"] = optimizer_cls_and_kwargs(model, arguments, mix=0.5)
+        return Trainer(None, arguments, **how)
+
+    with pytest.raises(ValueError, match="model_init"):
+        trainer_of(heads.make("pooled")).train()
+    trainer, before = trainer_of(None), heads.make("pooled").classifier
+    for arguments.learning_rate in (0.1, 0.01):
+        trainer.train()
+        for name, rate in (("scalar_mix.scalars", 0.5), ("out_proj.bias", arguments.learning_rate)):
+            change = (trainer.model.classifier.get_parameter(name) - before.get_parameter(name)).abs()
+            torch.testing.assert_close(change, torch.full_like(change, rate), rtol=0.01, atol=0)  # AdamW's first step
 
 
 def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:
