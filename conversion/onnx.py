@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_elmo import names
 from hf_elmo.checkpoints.loading import load_weights
 from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
-from hf_elmo.modeling_elmo import ElmoLSTM, ElmoModel, LstmWeights, State, _stack, _step
+from hf_elmo.modeling_elmo import ElmoLSTM, ElmoModel, LstmWeights, State, lstm_step, stack_directions
 from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoText, ElmoTexts
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -227,14 +227,14 @@ def read_both_ways(
     from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
 
     _, rows, words, size = inputs.shape
-    stacked = LstmWeights(*(w if w is None else w.detach() for w in _stack(weights, inputs.dtype)))
+    stacked = LstmWeights(*(w if w is None else w.detach() for w in stack_directions(weights, inputs.dtype)))
     flat = inputs.reshape(2, rows * words, size)
     gates = torch.baddbmm(stacked.bias.unsqueeze(1), flat, stacked.weight_ih.mT)
     gates = gates.reshape(2, rows, words, gates.shape[-1]).permute(2, 0, 1, 3).detach()
 
     def step(before, now):  # no annotations: strict export cannot read them
         (input_half, is_word), (hidden, cell) = now, before
-        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, (cell_clip, proj_clip))
+        new_hidden, new_cell = lstm_step(input_half, hidden, cell, stacked, (cell_clip, proj_clip))
         hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
         return (hidden, cell), new_hidden * is_word
 

@@ -264,44 +264,41 @@ def has_instructions(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
-    """[`bilstm_layer`] in plain PyTorch, for every device, gradients of any order and forward-mode differentiation."""
+    """[`bilstm_layer`] in plain PyTorch, for every device, gradients of any order and forward-mode differentiation: one
+    product gives the input's part of all gates, then each step adds the part of the state."""
     # A GPU computes all directions in one product. A CPU is faster with one direction at a time, and copies no weights.
     together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
-    parts = [_loop(call, slice(first, first + together)) for first in range(0, len(call.weights), together)]
-    outputs, hidden, cell = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    results = []
+    for first in range(0, len(call.weights), together):
+        part = slice(first, first + together)
+        inputs = call.inputs[part]
+        hidden = call.hidden[part]
+        cell = call.cell[part]
+        weights = stack_directions(call.weights[part], inputs.dtype)
+        input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
+        outputs = []
+        finished = []
+        for gates in input_half.split(list(call.batch_sizes), dim=1):
+            if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
+                finished.append((hidden[:, size:], cell[:, size:]))
+                hidden = hidden[:, :size]
+                cell = cell[:, :size]
+            hidden, cell = lstm_step(gates, hidden, cell, weights, (call.cell_clip, call.proj_clip))
+            outputs.append(hidden)
+        finished.append((hidden, cell))
+        last = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
+        results.append((torch.cat(outputs, dim=1), *last))
+    outputs, hidden, cell = (torch.cat(tensors) for tensors in zip(*results, strict=True))
     return outputs, (hidden, cell)
 
 
-def _stack(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
+def stack_directions(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
     """The weights, stacked along a new first axis of directions; the weights of a single direction are not copied."""
-    if len(weights) == 1:
-        return LstmWeights(*(w if w is None else w.to(dtype)[None] for w in weights[0]))
-    columns = zip(*weights, strict=True)
-    return LstmWeights(*(None if own[0] is None else torch.stack([w.to(dtype) for w in own]) for own in columns))
+    columns = zip(*([w if w is None else w.to(dtype)[None] for w in own] for own in weights), strict=True)
+    return LstmWeights(*(own[0] if own[0] is None or len(own) == 1 else torch.cat(own) for own in columns))
 
 
-def _loop(call: LstmCall, part: slice) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs some directions in one loop over the steps, after one product that gives the input's part of all gates."""
-    inputs = call.inputs[part]
-    hidden = call.hidden[part]
-    cell = call.cell[part]
-    weights = _stack(call.weights[part], inputs.dtype)
-    input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
-    outputs = []
-    finished = []
-    for gates in input_half.split(list(call.batch_sizes), dim=1):
-        if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
-            finished.append((hidden[:, size:], cell[:, size:]))
-            hidden = hidden[:, :size]
-            cell = cell[:, :size]
-        hidden, cell = _step(gates, hidden, cell, weights, (call.cell_clip, call.proj_clip))
-        outputs.append(hidden)
-    finished.append((hidden, cell))
-    hidden, cell = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
-    return torch.cat(outputs, dim=1), hidden, cell
-
-
-def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, clips: Sequence) -> State:
+def lstm_step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, clips: Sequence) -> State:
     """One step of all directions: from `input_half [directions, rows, 4C]` and a state to the next state. `clips` are
     the bounds of the cell state and of the projected output."""
     gates = torch.baddbmm(input_half, hidden, weights.weight_hh.mT).to(cell.dtype)
@@ -849,8 +846,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
         the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which
         of them the forward and the backward direction read, in reading order."""
-        dtype = self.get_input_embeddings().weight.dtype
-        vectors = tokens.to(dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
+        vectors = tokens.to(self.dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
         vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state
