@@ -39,10 +39,9 @@ def has_columns(lines: Sequence[str]) -> str | None:
 
 
 def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[Line]:
-    """The lines of a file in CoNLL's format; a blank one has no columns. Tabs separate the columns of a line that has
-    tabs, and so do two blanks, which copies of files have for some of them; otherwise blanks do. In a file with tabs, a
-    line that begins with "#" and has none is a comment, of one column. (A no-break space is a part of a word, and
-    between tabs a blank is a word.)"""
+    """The lines of a file in CoNLL's format; a blank one has no columns. Blanks separate columns, but in a line with
+    tabs only tabs and several blanks (as in copies), and there a single blank is a word. In a file with tabs, a line
+    that begins with "#" and has none is a comment, of one column. (A no-break space is a part of a word.)"""
     lines = read_lines(path, encoding)
     first = list(islice(lines, 1000))
     has_tabs = any("\t" in line and line[0] != "#" for line in first)

@@ -57,9 +57,8 @@ def require_apart(output: Path, read: Mapping[str, Iterable[str]], overwrite: bo
 
 
 def find_files(pattern: str | os.PathLike) -> list[str]:
-    """The files that a path, a folder or a glob pattern stands for, in alphabetical order; FileNotFoundError if there
-    is none. A folder stands for all files below it, except files and folders whose names begin with a dot or an
-    underscore. Pipes and standard input (`"-"`) stand for themselves."""
+    """The files, sorted, that a path, a folder (all files below it, unless its name or that of a folder begins with a
+    dot or an underscore), a glob pattern, a pipe or `"-"` stands for; FileNotFoundError if there is none."""
     if os.path.isfile(pattern) or is_pipe(pattern):
         return [os.fspath(pattern)]
     filesystem, path = url_to_fs(os.fspath(pattern))
@@ -107,9 +106,8 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
 def read_lines(
     path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
 ) -> Iterator[str]:
-    """The lines of a text file ([`open_file`]), each with its line break, which `newline` determines as in `open`; a
-    byte order mark at the beginning of UTF-8 is left out. ValueError, with the number of the line, for bytes that are
-    invalid in the encoding, which `errors` treats as in `open`."""
+    """The lines of a text file ([`open_file`]), each with its line break, without UTF-8's byte order mark. `newline` and
+    `errors` are as for `open`; ValueError, with the number of the line, for bytes that the encoding does not have."""
     codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     lines_read = 0
     try:

@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from glob import glob
@@ -111,14 +110,19 @@ class Rows:
 
     def report(self, tokenizer: ElmoTokenizer, pretokenized: bool) -> None:
         """Logs what is read, at the level INFO: the files of each format, and the words of the first row with words."""
-        kinds: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        kinds: dict[tuple[str, str], list[str]] = {}
         for file in self.files if logger.isEnabledFor(logging.INFO) else ():
-            kinds[self.format_of(file), re.sub(r"\d", "", _ending(file))].append(file)
+            kinds.setdefault((self.format_of(file), re.sub(r"\d", "", _ending(file))), []).append(file)
         for (kind, _), files in kinds.items():
-            rows = (check_row(_first_text(value), where) for file in files for where, value in self.values_of(file))
-            words = (tokenizer.split_into_words([row], pretokenized)[0] for row in rows)
+            words: Words = []
+            values = chain.from_iterable(map(self.values_of, files))
+            while not words and (found := next(values, None)):
+                where, row = found
+                if isinstance(row, tuple) or (isinstance(row, list) and any(isinstance(part, list) for part in row)):
+                    row = row[0]  # of a pair the text, of a document the first sentence
+                (words,) = tokenizer.split_into_words([check_row(row, where)], pretokenized)
             what = files[0] if len(files) == 1 else f"{len(files)} files ({files[0]}, ...)"
-            logger.info("%s: read as %s, the first row is %.60s", what, kind, next(filter(None, words), []))
+            logger.info("%s: read as %s, the first row is %.60s", what, kind, words)
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """The place of each row, for error messages, and its value, which is not checked yet."""
@@ -242,11 +246,9 @@ class Rows:
         lines = read_lines(file, self.encoding, newline="")
         first = list(islice(lines, TSV_LINES))
         names, *rows = [line.rstrip("\r\n").split("\t") for line in first if line.strip()] or [[""]]
-        is_quoted = all(map(QUOTED.fullmatch, names)) or any(
-            len(row) < len(names) or any(row[len(names) :]) for row in rows
-        )
-        how = {"delimiter": "\t", "quoting": csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE}
-        for number, row in self._read_csv(file, chain(first, lines), "tabs", **how):
+        is_ragged = any(len(row) < len(names) or any(row[len(names) :]) for row in rows)
+        quoting = csv.QUOTE_MINIMAL if is_ragged or all(map(QUOTED.fullmatch, names)) else csv.QUOTE_NONE
+        for number, row in self._read_csv(file, chain(first, lines), "tabs", delimiter="\t", quoting=quoting):
             doubled = [name for name, text in row.items() if QUOTED.fullmatch(text) and '""' in text[1:-1]]
             yield number, row | {name: row[name][1:-1].replace('""', '"') for name in doubled}
 
@@ -312,12 +314,6 @@ def _ending(file: str | os.PathLike) -> str:
     """The ending of a file's name in lower case, without the ending of a compression such as `.gz`."""
     name = PurePosixPath(os.fspath(file))
     return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
-
-
-def _first_text(value: Any) -> Any:
-    """The text of a pair, the first sentence of a document that is a list, or else the row itself."""
-    is_nested = isinstance(value, tuple) or (isinstance(value, list) and isinstance(next(iter(value), None), list))
-    return value[0] if is_nested else value
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
