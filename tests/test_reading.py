@@ -22,7 +22,7 @@ from datasets import Dataset
 import hf_elmo
 from hf_elmo import ElmoForTokenClassification, store_layers
 from hf_elmo.conversion import convert
-from hf_elmo.reading.files import find_files, read_lines
+from hf_elmo.reading.files import find_files, read_lines, require_apart
 from hf_elmo.reading.rows import Rows, check_row
 from hf_elmo_cli import main
 from tests.factories import save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
@@ -377,6 +377,8 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
         assert main([*map(str, arguments), "--overwrite"]) == 1
         assert re.search("is the input|is init|no vocabulary|must end in|remove it", capsys.readouterr().err)
         assert (text.read_bytes(), sorted(os.listdir(tmp_path / "model"))) == before
+    for output in (tmp_path / "me" / "model", Path(".")):  # rows in memory and names on the Hub are no paths
+        require_apart(output, {"the input": Rows(["a"]).places, "init": ["me/model"], "held_out": ["-"]})
     with pytest.raises(ValueError, match="held_out"):
         hf_elmo.pretrain(rows := ["a b"], tmp_path / "new", held_out=rows)
 

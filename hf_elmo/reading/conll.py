@@ -70,9 +70,8 @@ def read_sentences(
         lines = [(where, line) for where, line in group if not NO_WORD.match(" ".join(line)) and line[0][:2] != "# "]
         if size == 0 and lines and HEADER.fullmatch(" ".join(lines[0][1])):
             del lines[0]
-        for _, columns in lines:  # without a tab at its end
-            least = size or min(len(line) for _, line in lines)
-            columns[least:] = columns[least:] if any(columns[least:]) else []
+        least = size or min((len(line) for _, line in lines), default=0)
+        lines = [(where, line if any(line[least:]) else line[:least]) for where, line in lines]  # no tab at their end
         # A line that begins with "#" is a comment or a word; above the first sentence, "# by me" is a comment.
         own = [columns for _, columns in lines if not columns[0].startswith("#")]
         own = own or [columns for _, columns in lines if size == 0 and columns[0] != "#"]
@@ -101,12 +100,11 @@ def _word_column(groups: Sequence[Sequence[Line]]) -> int:
     """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; in WebAnno,
     also after that of the characters; else 0. Most of the first sentences must have numbers: the words of the very
     first may be `1` or `0 1` themselves."""
-
-    def is_word(columns: list[str]) -> bool:
-        line = " ".join(columns)
-        return line[:1] not in ("", "#") and not (NO_WORD.match(line) or HEADER.fullmatch(line))
-
-    sentences = [own for group in groups if (own := [columns for _, columns in group if is_word(columns)])]
+    lines = [[columns for _, columns in group if columns[0][:1] not in ("", "#")] for group in groups]
+    lines = [
+        [own for own in group if not (NO_WORD.match(own[0]) or HEADER.fullmatch(" ".join(own)))] for group in lines
+    ]
+    sentences = list(filter(None, lines))
     for number in (r"\d+-\d+(\.\d+)?", r"\d+([-.]\d+)?"):
         are_numbered = [all(len(line) > 1 and re.fullmatch(number, line[0]) for line in own) for own in sentences]
         if any(are_numbered[:1]) and re.match(r"[01]\b", sentences[0][0][0]) and 2 * sum(are_numbered) > len(sentences):

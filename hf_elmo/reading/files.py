@@ -46,7 +46,8 @@ def require_apart(output: Path, read: Mapping[str, Iterable[str]], overwrite: bo
     names: dict[Path, str] = {}
     for name, paths in read.items():
         for path in map(Path, map(os.path.realpath, paths)):
-            if path in own or path.parent in own or (name != "init" and path in own[0].parents):
+            is_above = name != "init" and path in own[0].parents
+            if path.exists() and (is_above or path in own or path.parent in own):
                 raise ValueError(
                     f"output {str(output)!r} is {name} {str(path)!r}, or one is in the other: choose another"
                 )
@@ -106,7 +107,7 @@ def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
 def read_lines(
     path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
 ) -> Iterator[str]:
-    """The lines of a text file ([`open_file`]), each with its line break, without UTF-8's byte order mark. `newline` and
+    """The lines of a text file ([`open_file`]), each with its line break, without a byte order mark. `newline` and
     `errors` are as for `open`; ValueError, with the number of the line, for bytes that the encoding does not have."""
     codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     lines_read = 0

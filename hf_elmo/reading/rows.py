@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from glob import glob
-from io import BytesIO
 from itertools import chain, islice
 from numbers import Integral
 from pathlib import PurePosixPath
@@ -102,7 +101,12 @@ class Rows:
     def __iter__(self) -> Iterator[Row | Pair]:
         for where, value in self.values():
             if self.pairs and (isinstance(value, tuple) or not self.files):
-                yield check_pair(value, where)
+                if not isinstance(value, tuple) or len(value) != 2:
+                    kind = f"{type(value).__name__} {value!r:.60}"
+                    raise TypeError(f"{where}: expected a tuple (text, text or whole number), got {kind}")
+                text, pair = value
+                is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
+                yield check_row(text, where), int(pair) if is_index else check_row(pair, where)
             elif self.columns and isinstance(value, tuple):
                 yield check_row(value[0], where), *value[1:]
             else:
@@ -201,17 +205,17 @@ class Rows:
 
     def _read_fasta(self, file: str) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
-        row = None
+        row = NamedRow([], "")  # above the first header
         for number, line in enumerate(map(str.strip, read_lines(file, self.encoding)), start=1):
             if line.startswith(">") and line != ">":
-                if row is not None:
+                if row.name:
                     yield row
                 row = NamedRow([], line[1:].split()[0])
-            elif line:
-                if row is None or line[0] in ">;":
-                    raise ValueError(f"{file}, line {number}: expected '>name' or letters below it, got {line!r:.60}")
+            elif line and (not row.name or line[0] in ">;"):
+                raise ValueError(f"{file}, line {number}: expected '>name' or letters below it, got {line!r:.60}")
+            else:
                 row += "".join(line.split()).upper()
-        if row is not None:
+        if row.name:
             yield row
 
     def _read_jsonl(self, file: str) -> Iterator[tuple[int, Any]]:
@@ -233,7 +237,7 @@ class Rows:
     def _read_parquet(self, file: str) -> Iterator[Any]:
         try:
             with open_file(file) as source:
-                table = pyarrow.parquet.ParquetFile(BytesIO(source.read()) if is_pipe(file) else source)
+                table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(source.read()) if is_pipe(file) else source)
                 names = table.schema_arrow.names
                 for batch in table.iter_batches(1024, columns=[*filter(None, self._names(names, file))]):
                     yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
@@ -303,7 +307,7 @@ def _patterns(inputs: Any) -> list:
         return inputs if isinstance(inputs, Files) else [inputs]
     first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
     if isinstance(first, str):
-        # Posts begin with links: addresses on the web are files if they have the ending of a format.
+        # Posts begin with links: an address on the web is a file if it has the ending of a format.
         is_address = re.fullmatch(r"\w+://\S+", first) and (not first.startswith("http") or _ending(first) in FORMATS)
         if is_address or ("." in first and any(map(os.path.isfile, glob(first)))):
             raise ValueError(f"{first!r} is a file, but strings of a list are texts: pass pathlib.Path, or one pattern")
@@ -340,12 +344,3 @@ def check_row(value: Any, where: str) -> Row:
         kind = f"{type(value).__name__} {value!r:.60}"
         raise TypeError(f"{where}: expected text ('' if it is blank) or a list of words, got {kind}")
     return words if isinstance(words, NamedRow) else list(map(drop_surrogates, words))
-
-
-def check_pair(value: Any, where: str) -> Pair:
-    """A text as [`check_row`] returns it, and its pair: another such text or a whole number. Otherwise TypeError."""
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise TypeError(f"{where}: expected a tuple (text, pair), got {type(value).__name__} {value!r:.60}")
-    text, pair = value
-    is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
-    return check_row(text, where), int(pair) if is_index else check_row(pair, where)
