@@ -22,7 +22,7 @@ TAG = re.compile(r"O|[BEILMSUW][-_][A-Za-z]\S*", re.IGNORECASE)
 
 def has_columns(lines: Sequence[str]) -> str | None:
     """The format, `"tsv"` or `"conll"`, of lines that certainly have columns: nearly all have the same two to ten, by
-    tabs or by blanks, and one after the first has few distinct values, as labels have. By blanks, these are tags such
+    tabs or by blanks, and one after the first has few short values, as labels are. By blanks, these are tags such
     as `B-PER`, or lines are also of punctuation, which stands alone where each line is a word."""
     for separator in ("\t", None):
         rows = [line.strip().split(separator) for line in lines if line[0] != "#"]
@@ -30,7 +30,7 @@ def has_columns(lines: Sequence[str]) -> str | None:
         words, *others = zip(*(row for row in rows if len(row) == size), strict=True) if 2 <= size <= 10 else [()]
         if len(words) > 0.9 * len(rows):
             few = max(1, len(words) // 2)
-            if separator and any(all(values) and len(set(values)) <= few for values in others):
+            if separator and any(len(set(own)) <= few and all(0 < len(one) < 30 for one in own) for own in others):
                 return "tsv" if " " in "".join(chain(words, *others)) else "conll"
             is_running = 0 < sum(word in ".,;:?!" for word in words) < few
             if is_running or (len(words) > 1 and any(all(map(TAG.fullmatch, values)) for values in others)):
