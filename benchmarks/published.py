@@ -92,12 +92,35 @@ def japanese(files: list[Path], folder: Path) -> list[float]:
     return list((np.concatenate(rows)[:, [0, 1, 2, -3, -2, -1]] / 3).flatten())
 
 
+def names_in_a_sentence(files: list[Path], folder: Path) -> list[float]:
+    """Whether the tags are those that allennlp-models' tests assert."""
+    (record,) = hf_elmo.predict(folder, ["Michael Jordan is a professor at Berkeley."])
+    return [float(record["tags"] == ["B-PER", "L-PER", "O", "O", "O", "O", "U-LOC", "O"])]
+
+
+def entailment(files: list[Path], folder: Path) -> list[float]:
+    """Whether the probabilities are over the bounds that allennlp-models' tests assert."""
+    records = hf_elmo.predict(folder, [pair for pair, *_ in ENTAILMENT])
+    rows = zip(records, ENTAILMENT, strict=True)
+    return [float(record["probabilities"][label] > bound) for record, (_, label, bound) in rows]
+
+
 def millions(files: list[Path], folder: Path) -> list[float]:
     """Millions of parameters of the biLM."""
     model = AutoModel.from_pretrained(folder)
     return [sum(p.numel() for name, p in model.named_parameters() if "scalar_mix" not in name) / 1e6]
 
 
+TESTS = "https://github.com/allenai/allennlp-models/blob/main/tests/pretrained_test.py"
+SPACECRAFT = "An interplanetary spacecraft is in orbit around a gas giant's icy moon."
+WOMEN = "Two women are wandering along the shore drinking iced tea."
+BLANKET = "Two women are sitting on a blanket near some rocks talking about politics."
+ELEPHANT = "A large, gray elephant walked beside a herd of zebras."
+ENTAILMENT = [
+    ((SPACECRAFT, "The spacecraft has the ability to travel between planets."), "entailment", 0.7),
+    ((WOMEN, BLANKET), "contradiction", 0.8),
+    ((ELEPHANT, "The elephant was lost."), "neutral", 0.6),
+]
 MANYLANGS_30 = "https://github.com/HIT-SCIR/ELMoForManyLangs/issues/30"
 JAPANESE = (-0.23187001, -0.09699917, 0.46900252, -0.33114347, 0.18502058, -0.27423012)
 JAPANESE += (-0.11759937, -0.04552874, 0.22546595, 0.21812831, -0.33964303, -0.33022305)
@@ -109,6 +132,8 @@ NUMBERS = [
     Number("original", f"{ISSUES}2371", (-35.2547, -32.5144), 0.05, sums_of_calls),
     Number("original", f"{ISSUES}2260", (0.68,), 5e-3, word_and_letter),
     Number("original", f"{ISSUES}3995", (0.05396391, 0.0019521887, 0.00024399883), 1e-4, settling),
+    Number("allennlp-ner", TESTS, (1.0,), 0.0, names_in_a_sentence),
+    Number("allennlp-decomposable", TESTS, (1.0, 1.0, 1.0), 0.0, entailment),
     Number("manylangs-ja", MANYLANGS_30, JAPANESE, 1e-3, japanese),
     *(Number(name, "https://allenai.org/allennlp/software/elmo", (n,), 0.05, millions) for name, n in SIZES.items()),
 ]

@@ -71,7 +71,7 @@ def convert(
         ConnectionError: a file cannot be downloaded.
         ValueError: the files are of no known format, or their content is wrong.
     """
-    *given, out = map(Path, paths)
+    *given, out = (Path(path).expanduser() for path in paths)
     require_absent(out)
     if model is None and len(given) == 1 and not given[0].exists() and str(given[0]) in PUBLISHED:
         model, given = str(given[0]), []

@@ -1,5 +1,6 @@
 """AllenNLP's names for ELMo, so that code for AllenNLP runs after one import is changed: `Elmo` and `batch_to_ids` of
-`allennlp.modules.elmo`, `ScalarMix` of `allennlp.modules`, `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
+`allennlp.modules.elmo`, `ScalarMix` of `allennlp.modules`, `ElmoTokenEmbedder`, `remove_sentence_boundaries` and
+`ELMoCharacterMapper` of its other modules, `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
 
 Signatures, results and behavior are AllenNLP's. The LSTM state is carried from call to call, too, so a sentence gets
 different vectors the second time. New code should use [`hf_elmo.ElmoModel`], where each call starts from zero state.
@@ -42,6 +43,16 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
     return torch.from_numpy(_SPELLER.characters(tokens)).view(len(batch), longest, 50)
 
 
+class ELMoCharacterMapper:
+    """AllenNLP's mapper of a word to its character ids, those of [`batch_to_ids`]."""
+
+    max_word_length = 50
+
+    @staticmethod
+    def convert_word_to_char_ids(word: str) -> list[int]:
+        return batch_to_ids([[word]])[0, 0].tolist()
+
+
 class _ElmoBiLm(nn.Module):
     """AllenNLP's biLM, loaded from two files. It adds the sentence boundaries. Each row of a batch continues from the
     state that the same row had after the last call, unless `stateful` is false. The arguments are those of [`Elmo`]."""
@@ -60,7 +71,7 @@ class _ElmoBiLm(nn.Module):
             if not names:
                 raise ValueError(f"{given}: no published model has these addresses. Give two local files.")
             options_file, weight_file = download(names[0])
-        config, arrays = read_weights(Path(options_file), Path(weight_file))
+        config, arrays = read_weights(Path(options_file).expanduser(), Path(weight_file).expanduser())
         # A fixed mix has no parameters: as in AllenNLP, this module has only those of the biLM.
         self.model = model_of(ElmoConfig.from_dict(config.to_dict(), layer_weights=0), arrays)
         self.model.freeze_bilm(not requires_grad)
@@ -145,10 +156,11 @@ class ScalarMix(nn.Module):
         return weighted_sum(self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0), layers)
 
 
-def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Removes the boundaries from values `[..., words + 2, size]` and the mask."""
+def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Removes the boundaries from values `[..., words + 2, size]` and the mask, int64, of rows that are padded at their
+    end."""
     inner = mask[:, 2:]
-    return values[..., 1:-1, :] * inner[..., None], inner.long()
+    return tensor[..., 1:-1, :] * inner[..., None], inner.long()
 
 
 class Elmo(nn.Module):
@@ -214,9 +226,24 @@ class Elmo(nn.Module):
         mask = output["mask"]
         mixes = torch.stack([getattr(self, name)(output["activations"], mask) for name in self._mixes])
         if not self._keep_sentence_boundaries:
-            mixes, mask = _without_boundaries(mixes, mask)
+            mixes, mask = remove_sentence_boundaries(mixes, mask)
         representations = list(self._dropout(mixes).unflatten(1, shape))
         return {"elmo_representations": representations, "mask": mask.unflatten(0, shape)}
+
+
+class ElmoTokenEmbedder(nn.Module):
+    """AllenNLP's `ElmoTokenEmbedder` without `projection_dim`: an [`Elmo`] with its options, of which `forward` returns
+    the only mix, `[..., words, 2P]`."""
+
+    def __init__(self, options_file: str | Path, weight_file: str | Path, **options: Any) -> None:
+        super().__init__()
+        self._elmo = Elmo(options_file, weight_file, 1, **options)
+
+    def get_output_dim(self) -> int:
+        return self._elmo.get_output_dim()
+
+    def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
+        return self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
 
 
 class ElmoEmbedder(nn.Module):
@@ -243,7 +270,7 @@ class ElmoEmbedder(nn.Module):
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[Tensor, Tensor]:
         """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`, int64."""
         output = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
-        layers, mask = _without_boundaries(torch.stack(output["activations"]), output["mask"])
+        layers, mask = remove_sentence_boundaries(torch.stack(output["activations"]), output["mask"])
         return layers.transpose(0, 1), mask
 
     def embed_sentence(self, sentence: list[str]) -> np.ndarray:

@@ -58,7 +58,7 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
     fields |= _parts("" if about is None else about.text)
     texts = [text["text"] for text in metadata.get("widget", ())] or EXAMPLES
     fields["texts"] = json.dumps(texts, ensure_ascii=False)
-    if architecture == "ElmoForQuestionAnswering":
+    if architecture == "ElmoForQuestionAnswering" or fields["config"].classifier_text_pairs:
         fields["texts"] = f"{json.dumps(QUESTIONS)}, {fields['texts']}"
     fields["parity"] = PARITY.get(fields.get("source_format", ""), OTHER_PARITY)
     return ModelCard(_TEMPLATE.render(card_data=ModelCardData(**metadata).to_yaml(), name=name, **fields))

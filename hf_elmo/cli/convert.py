@@ -13,7 +13,8 @@ def _list_models(wanted: bool) -> None:
     if wanted:
         from hf_elmo.conversion import all_names
 
-        print("\n".join(f"{name:18}{what}" for name, what in all_names().items()))
+        width = max(map(len, names := all_names())) + 1
+        print("\n".join(f"{name:{width}}{what}" for name, what in names.items()))
         raise SystemExit(0)
 
 

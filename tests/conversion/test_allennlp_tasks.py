@@ -1,6 +1,7 @@
 """Task models of AllenNLP as heads with the same predictions: archives that AllenNLP wrote, and one made here."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,25 @@ def test_pairs_without_state(name: str, shared, tmp_path) -> None:
 def test_sizes_that_no_head_has_are_named(name: str, shared, tmp_path) -> None:
     with pytest.raises(ValueError, match=UNLIKE[name]):
         convert(shared / "data" / "allennlp_tasks" / name / "model.tar.gz", tmp_path / "out")
+
+
+# Of archives that AllenNLP makes anew, the options of the program that makes them.
+MADE = [
+    ["ner", "--settings", '{"layers": 1, "widths": [2, 3, 4], "scheme": "IOB1", "start_end": true}'],
+    ["fine_grained_ner", "--settings", '{"characters": "cnn", "layers": 3, "scheme": "BIO"}'],
+    ["srl", "--settings", '{"layers": 3}'],
+    ["bcn", "--tied", "--settings", '{"maxout": [21, 9], "pools": 3}'],
+    ["decomposable", "--scale", "published"],
+]
+
+
+@pytest.mark.parametrize("options", MADE, ids=lambda options: options[0])
+def test_archives_of_other_sizes_and_options(options: list[str], allennlp_python, shared, tmp_path) -> None:
+    sentences = shared / "data" / "srl" / "propbank_ewt" / "en_ewt-ud-dev.conllu.gz"
+    data = "--fixture", shared / "data" / "elmo_fixture", "--sentences", sentences, "--seed", "2"
+    program = shared / "peers" / "allennlp_tasks.py"
+    subprocess.run([allennlp_python, program, tmp_path, *data, "--only", *options], check=True, capture_output=True)
+    compare(tmp_path / options[0] / "model.tar.gz", tmp_path / "out")
 
 
 def test_on_the_command_line(shared, tmp_path) -> None:

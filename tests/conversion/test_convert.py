@@ -96,8 +96,9 @@ def test_every_published_name(capsys) -> None:
         main(["convert", "--list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(all_names())
-    assert len(lines) == 8 + 44 + 7 + 5 + 3
-    assert "manylangs-ko      Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip" in lines
+    assert len(lines) == 8 + 44 + 7 + 5 + 3 + 10
+    korean = "Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip"
+    assert f"{'manylangs-ko':31}{korean}" in lines
     with pytest.raises(ValueError, match="no-such-model"):
         convert("out", model="no-such-model")
 

@@ -11,7 +11,15 @@ import torch
 from torch import nn
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
+from hf_elmo.allennlp import (
+    Elmo,
+    ELMoCharacterMapper,
+    ElmoEmbedder,
+    ElmoTokenEmbedder,
+    ScalarMix,
+    batch_to_ids,
+    remove_sentence_boundaries,
+)
 from hf_elmo.conversion import load
 from tests.conversion.test_allennlp_archive import state_of
 from tests.factories import write_lines
@@ -200,3 +208,18 @@ def test_a_network_that_was_trained_with_allennlp_is_loaded(source, tmp_path) ->
     del state["elmo._elmo_lstm._elmo_lstm.forward_layer_0.state_projection.weight"]
     with pytest.raises(ValueError, match=r"forward_layer_0\.state_projection\.weight"):
         network.load_state_dict(state)
+
+
+def test_the_smaller_names(source, monkeypatch) -> None:
+    """Paths may begin with `~`, as AllenNLP's."""
+    monkeypatch.setenv("HOME", str(source[0].parent))
+    embedder, ids = ElmoTokenEmbedder("~/options.json", f"~/{source[1].name}", dropout=0.0), batch_to_ids(FIRST)
+    assert ids[0, 1].tolist() == ELMoCharacterMapper.convert_word_to_char_ids(FIRST[0][1])
+    found = embedder(ids)
+    embedder._elmo._elmo_lstm.reset_states()
+    output = embedder._elmo._elmo_lstm(ids)
+    mixed = embedder._elmo.scalar_mix_0(output["activations"])
+    words, mask = remove_sentence_boundaries(mixed, output["mask"])
+    torch.testing.assert_close(words, found)
+    assert mask.sum(1).tolist() == list(map(len, FIRST))
+    assert embedder.get_output_dim() == found.shape[2]
