@@ -1,34 +1,18 @@
 """The commands that use a model: embed, predict, neighbors, substitutes, next, explore, env."""
 
-import errno
 import math
-import os
 import sys
-from collections.abc import Iterator
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from .options import argument, column, command, flag, number_or_name, option, show
+from .options import argument, column, command, flag, number_or_name, option, resumable, show
 from .parameters import Dtype, Encoding, InputFormat, Json, LanguageModel, Model, Overwrite, Pretokenized, TextColumn
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 Input = Annotated[str, argument("INPUT", "file to read; also a folder, a pattern, an address, or -")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
-
-
-@contextmanager
-def resumable(folder: str) -> Iterator[None]:
-    """Says that the same command resumes, if the block is stopped, or its machine has no more disk space or memory."""
-    try:
-        yield
-    except (KeyboardInterrupt, MemoryError, OSError, BrokenProcessPool) as error:
-        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        if os.path.isdir(folder) and (is_full or not isinstance(error, OSError)):
-            print(f"hf-elmo: finished work is in {folder}: the same command resumes", file=sys.stderr)
-        raise
 
 
 @command(
@@ -66,7 +50,7 @@ def embed(
     options = {**locals(), "layers": number_or_name(layers)}
     from hf_elmo.embedding.corpus import embed as embed_corpus
 
-    with resumable(f"{output}.parts"):
+    with resumable(lambda: Path(f"{output}.parts")):
         written = embed_corpus(**options, progress="lines")
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
@@ -107,7 +91,7 @@ def predict(
     options = {**locals(), "progress": "lines"}
     from hf_elmo.tasks.predict import predict as predict_rows
 
-    with resumable(f"{output}.parts"):
+    with resumable(lambda: Path(f"{output}.parts")):
         written = predict_rows(**options)
     print(f"{written.path}: {written.rows:,} rows")
 

@@ -1,8 +1,13 @@
 """The typer application, and what makes its commands and their parameters."""
 
+import errno
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -48,3 +53,17 @@ def column(help: str) -> Any:
 
 def show(value: Any, text: str, as_json: bool) -> None:
     print(json.dumps(value, ensure_ascii=False, default=asdict) if as_json else text)
+
+
+@contextmanager
+def resumable(find: Callable[[], Path | None], how: str = "the same command") -> Iterator[None]:
+    """Says where finished work is, which `find` returns, and how to resume, if the block is stopped, or its machine has
+    no more disk space or memory."""
+    try:
+        yield
+    except (KeyboardInterrupt, MemoryError, OSError, BrokenProcessPool) as error:
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        folder = find()
+        if folder and folder.is_dir() and (is_full or not isinstance(error, OSError)):
+            print(f"hf-elmo: finished work is in {folder}: {how} resumes", file=sys.stderr)
+        raise

@@ -3,11 +3,12 @@
 import ast
 import json
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import argument, command, flag, option, show
+from .options import argument, command, flag, option, resumable, show
 from .parameters import Encoding, InputFormat, Json, LanguageModel, Overwrite, Pretokenized, TextColumn, WordSplitting
 
 Inputs = Annotated[list[str], argument("INPUT", "files to read; also folders, patterns, addresses, or -")]
@@ -102,11 +103,13 @@ def pretrain(
     resume from."""
     options = {name: value for name, value in locals().items() if value is not None and name != "arguments"}
     from hf_elmo.pretraining.recipe import pretrain as train
+    from hf_elmo.pretraining.trainer import last_whole_checkpoint
     from hf_elmo.reading.files import Files
 
     options |= {"config": settings(config or []), "inputs": Files(inputs)}
     options |= {} if held_out is None else {"held_out": Files(held_out)}
-    result = train(**options, **settings(arguments or []))
+    with resumable(partial(last_whole_checkpoint, output), "the same command with --resume"):
+        result = train(**options, **settings(arguments or []))
     for name, held_out_perplexity in (("before", result.before), ("after", result.after)):
         if held_out_perplexity is not None:
             print(f"held-out perplexity {name}: {held_out_perplexity}")

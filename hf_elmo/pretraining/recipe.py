@@ -18,7 +18,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.files import local_path, require_apart
 from ..tokenization_elmo import ElmoTokenizer, embedded_ids
 from ..utils.fingerprints import model_fingerprint
-from ..utils.jobs import require_positive
+from ..utils.jobs import naming_full_disk, require_positive
 from ..utils.spelling import require_tokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
@@ -115,6 +115,8 @@ def pretrain(
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         TypeError: `config` has a name that is no field.
         FloatingPointError: the training diverged; only earlier checkpoints are saved.
+        KeyboardInterrupt: Ctrl-C ended the training after a step; a checkpoint and the model of this step are saved.
+        OSError: the disk is full.
     """
     if layout not in ("windows", "sentences", "documents"):
         raise ValueError(f"layout is {layout!r}, but must be 'windows', 'sentences' or 'documents'.")
@@ -175,7 +177,8 @@ def pretrain(
     callbacks = [EarlyStoppingCallback(PATIENCE)] if keep_best and args.eval_strategy != "no" else []
     trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
     trainer.init = model_fingerprint(model.base_model) if init else None
-    return _run(trainer, checkpoint, keep_best, overwrite)
+    with naming_full_disk(output):
+        return _run(trainer, checkpoint, keep_best, overwrite)
 
 
 def _arguments(output: Path, recipe: str, given: Mapping[str, Any]) -> ElmoPreTrainingArguments:
@@ -259,4 +262,6 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
     if best := trainer.state.best_model_checkpoint:
         trainer.state.best_model_checkpoint = Path(best).name  # no path of this machine is published
     trainer.save_state()
+    if trainer.interrupted:
+        raise KeyboardInterrupt
     return Pretrained(Path(args.output_dir), before, after)

@@ -261,6 +261,11 @@ class ElmoPreTrainer(Trainer):
         self._average = None
         return output
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C has ended the training before its last step."""
+        return self._after_step.interrupted and self.state.global_step < self.state.max_steps
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self._average is not None:
@@ -381,6 +386,9 @@ class ElmoPreTrainer(Trainer):
     def _load_position(self, folder: Path) -> None:
         """Restores what `_save_rng_state` saved; ValueError if the run had other settings."""
         file = folder / POSITION_FILE.format(rank=self.args.process_index)
+        if not file.exists():
+            how = "save_only_model=True saves none, and each process has its own"
+            raise ValueError(f"cannot resume {folder}: it has no state of process {self.args.process_index} ({how}).")
         saved = torch.load(file, map_location=self.args.device, weights_only=True)
         for name, value in self._settings.items():
             if (was := saved["settings"].get(name)) != value:

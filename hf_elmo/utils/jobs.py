@@ -10,12 +10,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -132,35 +133,50 @@ def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str)
 
 
 @contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make the folder, lock it for the block, and remove it if it is empty then. The run that had the lock before may
+    have removed both."""
+    lock = None
+    while lock is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError), ExitStack() as stack:
+            stack.enter_context(WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS))
+            os.stat(folder / LOCK)
+            lock = stack.pop_all()
+    try:
+        with lock:
+            yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
+
+
+@contextmanager
 def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
     """Use the folder for this run alone. It must be new, or that of an interrupted run with the same settings. It is
     removed if no shard is in it at the end."""
-    folder.mkdir(parents=True, exist_ok=True)
     manifest, path = json.loads(json.dumps(settings, default=int)), folder / MANIFEST
-    is_ours = False
-    try:
-        with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):
-            before = json.loads(path.read_bytes()) if path.exists() else {}
-            names = [file for file in folder.iterdir() if not file.name.startswith(".")]
-            if names and not before:
-                raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
-            other = ", ".join(name for name in before | manifest if before.get(name) != manifest.get(name))
-            if names and other and not restart:
-                how = "resume that run with its settings, or discard it with restart=True"
-                raise ValueError(f"{folder} has work of an interrupted run that differs in {other}; {how}")
-            is_ours = True
+    with _locked(folder):
+        before = json.loads(path.read_bytes()) if path.exists() else {}
+        names = [file for file in folder.iterdir() if not file.name.startswith(".")]
+        if names and not before:
+            raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
+        other = ", ".join(name for name in before | manifest if before.get(name) != manifest.get(name))
+        if names and other and not restart:
+            how = "resume that run with its settings, or discard it with restart=True"
+            raise ValueError(f"{folder} has work of an interrupted run that differs in {other}; {how}")
+        try:
             for file in folder.iterdir():  # drafts of a run that was killed
                 if file.name.startswith((DRAFT, JOB)) or (restart and file.suffix == ".arrow"):
                     file.unlink()
             with _written(path) as draft:
                 draft.write_text(json.dumps(manifest, indent=2))
             yield
-    finally:
-        if is_ours and not any(folder.glob("*.arrow")):
-            for name in (MANIFEST, LOCK):
-                (folder / name).unlink(missing_ok=True)
-            with suppress(OSError):  # files of others may be in it
-                folder.rmdir()
+        finally:
+            if not any(folder.glob("*.arrow")):
+                path.unlink(missing_ok=True)
+                with suppress(OSError):  # Windows itself removes a lock, when it is released
+                    (folder / LOCK).unlink()
 
 
 @contextmanager
@@ -171,17 +187,26 @@ def _written(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{DRAFT}{path.name}")
     try:
-        yield draft
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except Exception as error:
-        # safetensors and h5py raise errors of their own.
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-        raise
+        with naming_full_disk(path):
+            yield draft
+            with open(draft, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """After an error of a full disk in the block, raises OSError with the name of `path`."""
+    try:
+        yield
+    except Exception as error:
+        # safetensors, h5py and `torch.save` raise errors of their own.
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if is_full or re.search("No space left|PytorchStreamWriter failed writing|unexpected pos", str(error)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
 
 
 def _mapped(path: Path) -> pyarrow.Table:

@@ -4,13 +4,17 @@ import errno
 import gzip
 import json
 import os
+import shutil
+import time
 import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
 import pyarrow.parquet
 import pytest
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -244,3 +248,37 @@ def test_a_run_that_is_stopped_says_that_the_same_command_resumes(tmp_path, chec
         assert isinstance(error, KeyboardInterrupt) or f"'{output}.parts{os.sep}0" in printed
         names = [path.name for path in tmp_path.glob("out.npz.parts/*")]
         assert sum(name.endswith(".arrow") for name in names) == shards  # and no draft
+
+
+def test_hdf5_is_not_begun_on_a_disk_that_has_no_room_for_it(tmp_path, model, monkeypatch):
+    """h5py would write thousands of lines, and crash."""
+    if not hasattr(os, "posix_fallocate"):
+        pytest.skip("no posix_fallocate on this system")
+    monkeypatch.setattr(h5py, "File", None)
+    sizes, allocate = [], os.posix_fallocate
+
+    def fill(*arguments: int) -> None:
+        sizes.append(arguments[2])
+        if len(sizes) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        allocate(*arguments)
+
+    monkeypatch.setattr(os, "posix_fallocate", fill)
+    with pytest.raises(OSError, match="No space left") as error:
+        embed(model, ROWS, tmp_path / "out.h5")
+    assert error.value.filename == str(tmp_path / "out.h5")
+    assert sizes[1] > sizes[0]
+
+
+def test_a_run_that_waits_for_another_finds_its_output(tmp_path, model):
+    """The other run removes the folder with the lock."""
+    folder, output = tmp_path / "out.npz.parts", tmp_path / "out.npz"
+    folder.mkdir()
+    with FileLock(folder / ".lock"), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(embed, model, ROWS, output)
+        while folder.exists() and waiting.running() and not time.sleep(0.3):
+            output.write_bytes(b"")
+            shutil.rmtree(folder)
+    with pytest.raises(FileExistsError, match="exists"):
+        waiting.result()
+    assert [*tmp_path.iterdir()] == [output]

@@ -1,6 +1,7 @@
 """Resuming: the updates of an uninterrupted run, or a refusal that names what differs."""
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from transformers import TrainerState
 
 from hf_elmo.pretraining.recipe import pretrain
-from hf_elmo.pretraining.trainer import last_whole_checkpoint
+from hf_elmo.pretraining.trainer import ElmoPreTrainer, last_whole_checkpoint
+from hf_elmo_cli import main
 from tests.factories import TINY, contents, write_lines
 from tests.kills import run_with_kills
 from tests.pretraining.conftest import CONFIG, GENERAL, SMALL, STEPS, assert_same_weights, launch
@@ -177,3 +179,40 @@ def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
     assert_same_weights(tmp_path / "whole", tmp_path / "killed")
     with pytest.raises(ValueError, match="processes"):
         pretrain(tmp_path / "text.txt", tmp_path / "killed", resume=True, num_train_epochs=0.5, seed=8, **SMALL)
+
+
+def test_ctrl_c_and_a_full_disk_end_a_run_that_can_be_resumed(files, five_steps, tmp_path, monkeypatch, capsys) -> None:
+    command = ["pretrain", str(files["general"]), str(tmp_path), "--words", "--steps=5", "--batch-size=3", "--window=5"]
+    command += ["--seed=8", "--set=use_cpu=True", "--set=save_steps=2", "--resume", *CONFIG]
+    compute_loss, save = ElmoPreTrainer.compute_loss, torch.save
+
+    def interrupted(self: ElmoPreTrainer, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step == 1:
+            signal.raise_signal(signal.SIGINT)
+        return compute_loss(self, *args, **kwargs)
+
+    def full(content: Any, file: Any, **how: Any) -> None:
+        if "checkpoint-4" in str(file):
+            raise RuntimeError("PytorchStreamWriter failed writing file data/1: file write failed")
+        save(content, file, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ElmoPreTrainer, "compute_loss", interrupted)
+        assert main(command) == 130
+    found = capsys.readouterr()
+    assert f"finished work is in {tmp_path / 'checkpoint-2'}: the same command with --resume resumes" in found.err
+    assert "written" not in found.out
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        assert main(command) == 1
+    assert "No space left" in (printed := capsys.readouterr().err)
+    assert "checkpoint-2: the same command" in printed
+    assert main(command) == 0
+    assert_same_weights(tmp_path, five_steps)
+
+
+def test_a_checkpoint_of_the_model_alone_is_not_resumed(files, tmp_path) -> None:
+    how = {**SMALL, **STEPS, "save_only_model": True}
+    pretrain(files["general"], tmp_path, **how)
+    with pytest.raises(ValueError, match="save_only_model"):
+        pretrain(files["general"], tmp_path, **how, resume=True)
