@@ -145,6 +145,8 @@ class ElmoPipe(DocReader):
 class ElmoShim(DocReader, PyTorchShim):
     """The part of a layer that has the parameters."""
 
+    error = ValueError("the pipeline has no ELMo yet: nlp.initialize() loads it")
+
 
 @registry.architectures("hf_elmo.Tok2Vec.v1")
 def make_tok2vec(model: str | None = None, freeze_bilm: bool = True) -> Model[list[Doc], list[Floats2d]]:
