@@ -72,9 +72,8 @@ class ElmoTaskFields:
         classifier_hidden_size: Size of a hidden layer before the classifier or tagger; `None` for no layer.
         classifier_activation: Of this layer.
         classifier_dropout: Dropout on the classifier's input.
-        classifier_maxout_sizes: Of a biattentive network whose classifier is a maxout layer, too, the sizes of those
-            before it. `None`: half and a quarter of what it pools, before a linear classifier.
-        classifier_maxout_pool: Number of linear maps of a maxout layer (Goodfellow et al. 2013).
+        classifier_maxout_sizes, classifier_maxout_pool: Of a biattentive network whose classifier is a maxout layer
+            (Goodfellow et al. 2013), the sizes of the maxout layers before it, and the number of linear maps of each.
         decomposable_attend_sizes, decomposable_compare_sizes: Of the layers of two networks of decomposable attention.
         carry_state: Whether the biLM reads the second text of each row from the state after the first, as AllenNLP's.
         classifier_text_pairs: Whether the classifier reads pairs of texts. Their vectors u, v are combined as
@@ -83,8 +82,7 @@ class ElmoTaskFields:
         tagging_crf: Whether a tagger scores whole sequences of labels, by a CRF.
         tagging_scheme: The tagger predicts the most probable sequence that the scheme allows. The names of the labels
             (`id2label`) must follow it. `None`: no scheme.
-        tagging_sums_probabilities: Whether the most probable sequence is that with the highest sum of probabilities, as
-            in AllenNLP's labeler of semantic roles, in place of their logarithms.
+        tagging_sums_probabilities: Whether it is that with the highest sum of probabilities, as in AllenNLP's `srl`.
         tagging_indicator_size: Size of an embedding of `token_type_ids` that is concatenated to each word's vector: 1
             marks the word that the labels refer to, such as the predicate of semantic roles (He et al. 2017).
         coreference_max_width: Maximum number of words in a predicted mention (Lee et al. 2017).

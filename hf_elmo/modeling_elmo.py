@@ -846,7 +846,8 @@ class ElmoModel(ElmoPreTrainedModel):
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
         the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which
         of them the forward and the backward direction read, in reading order."""
-        vectors = tokens.to(self.dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
+        dtype = self.get_input_embeddings().weight.dtype  # a replica of DataParallel has no parameters, hence no dtype
+        vectors = tokens.to(dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
         vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state

@@ -58,22 +58,16 @@ class ElmoCRF(nn.Module):
     Args:
         allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
         learned: whether transitions, start and end have scores. If not, labels depend on each other only by `allowed`.
-        sums_probabilities: whether `decode` turns emissions into probabilities by a softmax.
     """
 
-    def __init__(
-        self,
-        num_labels: int,
-        allowed: list[list[bool]] | None = None,
-        learned: bool = True,
-        sums_probabilities: bool = False,
-    ) -> None:
+    sums_probabilities = False  # whether `decode` turns emissions into probabilities by a softmax
+
+    def __init__(self, num_labels: int, allowed: list[list[bool]] | None = None, learned: bool = True) -> None:
         super().__init__()
         shapes = {"transitions": (num_labels, num_labels), "start": (num_labels,), "end": (num_labels,)}
         for name, shape in shapes.items():  # transitions: [before, after]
             self.register_parameter(name, nn.Parameter(torch.empty(shape)) if learned else None)
         self.allowed = allowed
-        self.sums_probabilities = sums_probabilities
 
     def forward(self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, marginals: bool = False) -> Tensor:
         """Calls `log_likelihood` with `labels`, else `marginals` or `decode`. (Only calls of a module run hooks.)"""
@@ -132,12 +126,9 @@ class ElmoCRF(nn.Module):
             labels.append(pointer.gather(1, labels[-1][:, None])[:, 0])
         return torch.stack(labels[::-1], dim=1).masked_fill(~mask, IGNORE_INDEX)
 
-    def _best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def _best(self, scores: Tensor) -> Sequence[Tensor]:
         """The highest of the scores over their axis 1, and their indices."""
-        if not self.sums_probabilities:
-            return scores.max(1)
-        best, index = scores.topk(1, 1)
-        return best.squeeze(1), index.squeeze(1)
+        return [x.squeeze(1) for x in scores.topk(1, 1)] if self.sums_probabilities else scores.max(1)
 
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, labels]`, the probability of each label of each word; zero at padding."""
@@ -238,8 +229,7 @@ class ElmoAlternatingLSTM(nn.Module):
 
 
 class ElmoBiHighwayLSTM(ElmoAlternatingLSTM):
-    """Stacked bidirectional LSTM layers with highway connections: each layer reads what both directions of the layer
-    below give. The output is zero at positions that the mask leaves out."""
+    """Stacked bidirectional LSTM layers with highway connections, whose output is zero where the mask is false."""
 
     directions = 2
 
@@ -269,7 +259,8 @@ class ElmoTaggingHead(ElmoHead):
         if config.tagging_crf or scheme is not None:
             names = [config.id2label[label] for label in range(config.num_labels)]
             allowed = None if scheme is None else allowed_transitions(names, scheme)
-            self.crf = ElmoCRF(config.num_labels, allowed, config.tagging_crf, config.tagging_sums_probabilities)
+            self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
+            self.crf.sums_probabilities = config.tagging_sums_probabilities
 
     def forward(self, read: ElmoTexts, token_type_ids: Tensor | None = None) -> Tensor:
         """The words of each row to scores of their labels, `[batch, words, num_labels]`, before a CRF."""

@@ -10,8 +10,7 @@ from transformers import TokenClassificationPipeline
 from .configuration_elmo import IGNORE_INDEX
 from .modeling_elmo import align_left, scatter
 
-# How a tag begins that has a prefix; without a type, L and U are types.
-PREFIXES = ("B", "I", "E", "S", "B-", "I-", "E-", "S-", "L-", "U-")
+PREFIXES = ("B", "I", "E", "S", "B-", "I-", "E-", "S-", "L-", "U-")  # without a type, L and U are types
 
 
 def continues_span(before: str, tag: str) -> bool:

@@ -212,12 +212,10 @@ class ElmoTokenizer(TokenizersBackend):
         words_file (`str`, *optional*):
             File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is given,
             calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for unlisted
-            words. `word_case` says how a word is looked up: `"any"`, as it is, then in lower case; or only `"cased"` or
-            only in `"lower"` case.
+            words. A word is looked up as it is, then in lower case; with `word_case` only as `"cased"` or `"lower"`.
         null_word (`str`, *optional*): A word to be put after each text (Parikh et al. 2016, section 3.1).
-        word_characters (`bool`, defaults to `False`):
-            Whether calls also return the Unicode numbers of the words' characters, which are not cut, as
-            `word_characters [batch, positions, longest]`, zeros for boundaries and padding.
+        word_characters (`bool`, defaults to `False`): Whether calls also return `word_characters [batch, positions,
+            longest]`, the Unicode numbers of the characters of words, which are not cut, and zeros elsewhere.
         character_vocab_file (`str`, *optional*):
             JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
             embedded words, each row of `input_ids` ends with the id of the word.
@@ -502,8 +500,9 @@ class ElmoTokenizer(TokenizersBackend):
             cased, lower = (self.word_case != other for other in ("lower", "cased"))
             ids = [(cased and find(token)) or (lower and find(token.lower())) or UNKNOWN_ID for token in tokens]
             columns["word_vector_ids"] = np.array(ids, dtype=np.int64)
-        if self.word_characters:  # NumPy pads strings with zeros; the last one is there for a text without tokens
-            columns["word_characters"] = np.array([[token] for token in [*tokens, ""]]).view(np.uint32)[:-1].astype(int)
+        if self.word_characters:  # NumPy pads strings with zeros; transformers' pipelines want a usual width
+            padded = np.array([[token] for token in [*tokens, "-" * self.max_word_length]])[:-1]
+            columns["word_characters"] = padded.view(np.uint32).astype(np.int64)
         backend_ids = np.concatenate(encoded["input_ids"])
         for boundary, row in self._boundary_rows().items():
             places = backend_ids == self._tokenizer.token_to_id(boundary)
