@@ -15,7 +15,8 @@ def add_alignment(source: Source, path: Path, layer: int | None) -> None:
     becomes W x. The mix is the given layer; by default the source's own mix, or else the fixed mean of all layers.
     Raises UnpicklingError if the file holds other objects."""
     # `torch.load` knows no arrays, and NumPy 2 has renamed the module of the function that makes them.
-    rebuild, dtypes = np.zeros(1).__reduce__()[0], [np.dtype("float32"), np.dtype("float64")]
+    rebuild = np.zeros(1).__reduce__()[0]
+    dtypes = [np.dtype("float32"), np.dtype("float64")]
     names = [f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")]
     allowed = [np.ndarray, np.dtype, *map(type, dtypes), *((rebuild, name) for name in names)]
     with torch.serialization.safe_globals(allowed):

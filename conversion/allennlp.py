@@ -68,7 +68,8 @@ def read_tensors(table: Iterable[Entry], datasets: NamedArrays, config: ElmoConf
     with torch.device("meta"):
         state = new_model(config).state_dict()
     shapes = {key.removeprefix("elmo."): tuple(tensor.shape) for key, tensor in state.items()}
-    left, tensors = dict(datasets), {}
+    left = dict(datasets)
+    tensors = {}
     for names, keys, (read, write) in numbered(table, shapes):
         like = write(*(np.zeros(shapes[key], np.float32) for key in keys))
         arrays = []
@@ -163,7 +164,8 @@ TABLE = [
     Entry(["softmax/b"], ["lm_head.bias"], COPY),
 ]
 for number, suffix in enumerate(SUFFIXES):
-    cell, layer = f"RNN_{number}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell", "bilm.layers.{i}.lstm"
+    cell = f"RNN_{number}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"
+    layer = "bilm.layers.{i}.lstm"
     TABLE += [
         Entry([f"{cell}/W_0"], [f"{layer}.weight_ih{suffix}", f"{layer}.weight_hh{suffix}"], LSTM_KERNEL),
         Entry([f"{cell}/B", f"{cell}/B_forget_remainder"], [f"{layer}.bias{suffix}"], LSTM_BIAS),
@@ -180,7 +182,8 @@ def table_of(vocabulary: Sequence[str]) -> list[Entry]:
 def identities(config: ElmoConfig) -> dict[str, NamedArrays]:
     """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For the two fields of the
     configuration, the tensors of projections that change nothing: identities."""
-    identity, layers = np.eye(config.projection_size, dtype=np.float32), range(config.num_hidden_layers)
+    identity = np.eye(config.projection_size, dtype=np.float32)
+    layers = range(config.num_hidden_layers)
     cells = [f"bilm.layers.{i}.lstm.weight_hr{suffix}" for suffix in SUFFIXES for i in layers]
     projections = {"cell_projection": dict.fromkeys(cells, identity)}
     if config.char_filters:
@@ -192,7 +195,8 @@ def identities(config: ElmoConfig) -> dict[str, NamedArrays]:
 def read_options(file: Path) -> dict[str, Any]:
     """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
     Raises ValueError if one is missing. Options of a training are ignored."""
-    options, fields = read_json(file), {}
+    options = read_json(file)
+    fields = {}
     for part in FIELDS if options.get("char_cnn") else ["lstm"]:
         given = DEFAULTS | {name: value for name, value in (options.get(part) or {}).items() if value is not None}
         if missing := FIELDS[part].keys() - given.keys():
@@ -265,11 +269,12 @@ def read_allennlp(source: Path, *others: Path) -> Source:
     `*options*.json` and one `*.hdf5`. The next path is the vocabulary, by default a file beside the weights: for a
     word-level model the only `vocab*.txt`; else, of the softmax, `vocab.txt` or `vocab.txt.gz`.
     """
-    if others and not source.is_dir():
-        options, weights, *vocabularies = source, *others
-    else:
-        options, weights, *vocabularies = _only(source, "*options*.json"), _only(source, "*.hdf5"), *others
-    fields, datasets = read_options(options), read_hdf5(weights)
+    paths = (source, *others)
+    if not others or source.is_dir():
+        paths = (_only(source, "*options*.json"), _only(source, "*.hdf5"), *others)
+    options, weights, *vocabularies = paths
+    fields = read_options(options)
+    datasets = read_hdf5(weights)
     needs_words = not fields["char_filters"]
     if not vocabularies:
         found = find_files(weights.parent, "vocab*.txt" if needs_words else "vocab.txt*")
@@ -327,7 +332,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
 
     out = Path(out)
     model = load_weights(model, ElmoModel, device="cpu")
-    config, state = model.config, model.base_model.state_dict()
+    config = model.config
+    state = model.base_model.state_dict()
     if config.char_units != "bytes" or config.char_vocab_size not in (262, 263):
         found = f"{config.char_units} ({config.char_vocab_size})"
         raise ValueError(f"AllenNLP's models read bytes (char_vocab_size 262 or 263), this one {found}.")
@@ -340,7 +346,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         raise ValueError(f"AllenNLP's format cannot store {min(left)!r}: {how}.")
     with new_path(out) as folder:
         folder.mkdir()
-        options, weights = folder / "options.json", folder / "weights.hdf5"
+        options = folder / "options.json"
+        weights = folder / "weights.hdf5"
         options.write_text(json.dumps(options_of(config), indent=2) + "\n", encoding="utf-8")
         with h5py.File(weights, "w") as file:
             for names, keys, (_, write) in table:

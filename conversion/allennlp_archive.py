@@ -43,7 +43,8 @@ def module_table(convolution: str, highways: str, projection: str, lstm: str) ->
             Entry([f"{projection}.{part}"], [f"char_encoder.projection.{part}"], COPY),
         ]
     for direction, suffix in zip(("forward", "backward"), SUFFIXES, strict=True):
-        cell, layer = f"{lstm}.{direction}_layer_{{i}}", "bilm.layers.{i}.lstm"
+        cell = f"{lstm}.{direction}_layer_{{i}}"
+        layer = "bilm.layers.{i}.lstm"
         parts = {"input_linearity.weight": "weight_ih", "state_linearity.weight": "weight_hh"}
         parts |= {"state_linearity.bias": "bias", "state_projection.weight": "weight_hr"}
         entries += [Entry([f"{cell}.{one}"], [f"{layer}.{ours}{suffix}"], COPY) for one, ours in parts.items()]
@@ -79,7 +80,8 @@ def read_archive(
     folder: Path, options: str | Path | None = None, use: str | None = None, bilm_only: bool = False
 ) -> Source:
     """A task's model, a folder with `config.json` and `weights.th`; with `bilm_only` or `use` that of [`read_elmo`]."""
-    settings, state = read_json(folder / "config.json"), read_pickle(folder / "weights.th")
+    settings = read_json(folder / "config.json")
+    state = read_pickle(folder / "weights.th")
     source, left = read_elmo(folder, settings, state, options, use)
     if bilm_only or use is not None:
         source.left_behind = {name: list(array.shape) for name, array in left.items()}
@@ -87,7 +89,8 @@ def read_archive(
     head = read_head(folder, settings, left, source.config.hidden_size)
     source.config = ElmoConfig.from_dict({**source.config.to_dict(), **head.fields})
     source.arrays |= {f"classifier.{name}": source.arrays[name] for name in SCALAR_MIX} | head.arrays
-    source.tokenizer, source.words = head.tokenizer, head.words
+    source.tokenizer = head.tokenizer
+    source.words = head.words
     return source
 
 
@@ -129,7 +132,8 @@ def read_elmo(
     # An embedder for several languages multiplies the mix of each by a matrix of its own.
     aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", prefixes[0])
     if aligning in state:
-        config.scalar_mix_alignment, arrays["scalar_mix.alignment"] = True, state[aligning]
+        config.scalar_mix_alignment = True
+        arrays["scalar_mix.alignment"] = state[aligning]
     layers = range(config.num_hidden_layers + 1)
     for number, mix in enumerate(mixes):
         ours = f"further_mixes.{number - 1}" if number else "scalar_mix"
@@ -137,7 +141,8 @@ def read_elmo(
         arrays[f"{ours}.gamma"] = state[f"{mix}.gamma"]
     taken = (*(f"{prefix}_elmo_lstm." for prefix in prefixes), *(f"{mix}." for mix in mixes), aligning)
     left = {name: array for name, array in state.items() if not name.startswith(taken)}
-    files, kind = [folder / "config.json", weights, *files], "the archive of a task's model of AllenNLP"
+    files = [folder / "config.json", weights, *files]
+    kind = "the archive of a task's model of AllenNLP"
     return Source(kind, config, arrays, files, scalar_mixes=mixes), left
 
 

@@ -165,7 +165,8 @@ class Archive:
                 self.fields |= {"word_characters_hidden_size": hidden, "word_characters_filters": []}
                 return hidden
             encoder.expect(embedding_dim=size, conv_layer_activation="relu", output_dim=None)
-            filters, widths = encoder.take("num_filters"), encoder.take("ngram_filter_sizes", (2, 3, 4, 5))
+            filters = encoder.take("num_filters")
+            widths = encoder.take("ngram_filter_sizes", (2, 3, 4, 5))
             ours = "classifier.word_characters.convolutions"
             self.move({f"{name}._encoder._module.conv_layer_{i}": f"{ours}.{i}" for i, _ in enumerate(widths)})
             self.fields["word_characters_filters"] = [[width, filters] for width in widths]
@@ -177,7 +178,8 @@ class Archive:
         ours = "classifier.encoder.bilstm"
         with part:
             kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
-            hidden, layers = part.take("hidden_size"), part.take("num_layers", 1)
+            hidden = part.take("hidden_size")
+            layers = part.take("num_layers", 1)
             part.expect(input_size=sum(columns.values()))
             names = {"lstm": "bilstm", "alternating_lstm": "alternating", "stacked_bidirectional_lstm": "highway"}
             self.fields["encoder_type"] = network or names[kind]
@@ -318,7 +320,8 @@ def bcn(archive: Archive, model: Settings) -> None:
     archive.inner_lstm(model.part("integrator"), "_integrator", "classifier.interaction.integrator.lstm")
     archive.move({"_self_attentive_pooling_projection": "classifier.interaction.attention.scores"})
     with model.part("output_layer") as output:
-        sizes, pools = output.take("output_dims"), output.take("pool_sizes")
+        sizes = output.take("output_dims")
+        pools = output.take("pool_sizes")
         output.expect(num_layers=len(sizes), input_dim=8 * archive.fields["encoder_hidden_size"])
         if isinstance(pools, list) and len(set(pools)) > 1:
             raise output.unknown("pool_sizes", pools)

@@ -74,7 +74,8 @@ def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") ->
 
 def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str | None, page: ModelCard | None) -> Path:
     """Writes a model as the folder `out`, with the arguments of [`convert`]; the model card includes the page."""
-    model, splitting = model_of(source.config, source.arrays, dtype), word_splitting or source.word_splitting
+    model = model_of(source.config, source.arrays, dtype)
+    splitting = word_splitting or source.word_splitting
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
     has_words = embeds_words or isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_words else {}

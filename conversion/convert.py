@@ -74,12 +74,14 @@ def convert(
     *given, out = (Path(path).expanduser() for path in paths)
     require_absent(out)
     if model is None and len(given) == 1 and not given[0].exists() and str(given[0]) in PUBLISHED:
-        model, given = str(given[0]), []
+        model = str(given[0])
+        given = []
     about = None
     if model is not None:
         if model not in PUBLISHED:
             raise ValueError(f"model is {model!r}, but no published model has that name: see hf-elmo convert --list.")
-        word_splitting, about = word_splitting or PUBLISHED[model].word_splitting, page(model)
+        word_splitting = word_splitting or PUBLISHED[model].word_splitting
+        about = page(model)
         if not given:
             files = download(model, cache_dir)
             given = files if len(files) == 1 else [files[0].parent]

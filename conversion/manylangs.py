@@ -28,7 +28,8 @@ SAMPLE["token_embedder"] |= {"filters": list(map(list, PUBLISHED_FILTERS)), "max
 SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # their content is SAMPLE
 
 NAMES = ("token_embedder.convolutions.", "token_embedder.highways", "token_embedder.projection", "encoder")
-CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
+CHARACTERS = "token_embedder.char_emb_layer.embedding.weight"
+WORDS = "token_embedder.word_emb_layer.embedding.weight"
 UNKNOWN = "<oov>"
 # Their ids are consecutive. ELMoForManyLangs swaps two, in training, too: "<eow>" begins a word, and "<bow>" ends it.
 MARKERS = ("<bos>", "<eos>", "<eow>", "<bow>", "<pad>")
@@ -86,7 +87,9 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
 
 def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocabulary) -> ElmoConfig:
     """The configuration that the architecture describes. A clip of 0 means no clip in ELMoForManyLangs."""
-    embedder, encoder, words = settings["token_embedder"], settings["encoder"], vocabulary.embedded_words
+    embedder = settings["token_embedder"]
+    encoder = settings["encoder"]
+    words = vocabulary.embedded_words
     if embedder["name"] == "cnn":
         length = embedder["max_characters_per_token"]
     else:  # words are not cut

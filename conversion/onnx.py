@@ -73,7 +73,8 @@ def _translate(model: PreTrainedModel) -> torch.onnx.ONNXProgram:
     names = []
     for name, value in model(**inputs).items():
         names += [name] if isinstance(value, Tensor) else [f"{name}.{number}" for number in range(len(value))]
-    batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
+    batch = torch.export.Dim("batch")
+    words = torch.export.Dim("words")
     shapes = {name: {0: batch, 1: words} for name in inputs}
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes)
@@ -233,9 +234,11 @@ def read_both_ways(
     gates = gates.reshape(2, rows, words, gates.shape[-1]).permute(2, 0, 1, 3).detach()
 
     def step(before, now):  # no annotations: strict export cannot read them
-        (input_half, is_word), (hidden, cell) = now, before
+        (input_half, is_word) = now
+        (hidden, cell) = before
         new_hidden, new_cell = lstm_step(input_half, hidden, cell, stacked, (cell_clip, proj_clip))
-        hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
+        hidden = torch.where(is_word, new_hidden, hidden)
+        cell = torch.where(is_word, new_cell, cell)
         return (hidden, cell), new_hidden * is_word
 
     masks = torch.stack((mask, mask.flip(1))).permute(2, 0, 1).unsqueeze(-1)

@@ -65,7 +65,8 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
 def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
     if target.exists():
         return target
-    message, partial = f"{target.name} could not be downloaded:\n", target.with_name(f"{target.name}.partial")
+    message = f"{target.name} could not be downloaded:\n"
+    partial = target.with_name(f"{target.name}.partial")
     for host in hosts:
         try:
             with partial.open("ab") as file:

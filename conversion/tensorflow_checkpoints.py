@@ -69,9 +69,11 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     vocabularies = [vocabulary] if vocabulary is not None else find_files(prefix.parent, "vocab*.txt")
     if len(vocabularies) != 1:
         raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the path of one.")
-    settings, words = prefix.with_name("options.json"), Vocabulary.load(vocabularies[0]).words
+    settings = prefix.with_name("options.json")
+    words = Vocabulary.load(vocabularies[0]).words
     datasets, files = _read(prefix)
-    fields, training = read_options(settings), read_json(settings)
+    fields = read_options(settings)
+    training = read_json(settings)
     fields |= {"vocab_size": len(words), "hidden_dropout": training.get("dropout", 0.0)}
     fields["num_sampled"] = training.get("n_negative_samples_batch", 8192)
     if training.get("share_embedding_softmax"):

@@ -75,7 +75,8 @@ class _ElmoBiLm(nn.Module):
         # A fixed mix has no parameters: as in AllenNLP, this module has only those of the biLM.
         self.model = model_of(ElmoConfig.from_dict(config.to_dict(), layer_weights=0), arrays)
         self.model.freeze_bilm(not requires_grad)
-        self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
+        self.num_layers = self.model.config.num_hidden_layers + 1
+        self.stateful = True
         self.state: State | None = None
         cached = batch_to_ids([[] if vocab_to_cache is None else vocab_to_cache])[0]
         self.register_buffer("cached_ids", cached, persistent=False)
@@ -95,7 +96,8 @@ class _ElmoBiLm(nn.Module):
             inputs = self.cached_ids[word_inputs] * (word_inputs > 0)[..., None]
         lengths = (inputs > 0).any(2).sum(1)
         boundaries = _BOUNDARIES.to(inputs.device)
-        rows, state = len(inputs), None
+        rows = len(inputs)
+        state = None
         ids = nn.functional.pad(inputs, (0, 0, 1, 1))
         ids[:, 0] = boundaries[0]
         ids[torch.arange(rows, device=ids.device), lengths + 1] = boundaries[1]
@@ -200,7 +202,8 @@ class Elmo(nn.Module):
         super().__init__()
         module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache) if module is None else module
         self._elmo_lstm = module
-        self._dropout, self._keep_sentence_boundaries = nn.Dropout(dropout), keep_sentence_boundaries
+        self._dropout = nn.Dropout(dropout)
+        self._keep_sentence_boundaries = keep_sentence_boundaries
         self._mixes = [f"scalar_mix_{number}" for number in range(num_output_representations)]
         for name in self._mixes:
             mix = ScalarMix(module.num_layers, do_layer_norm, scalar_mix_parameters, scalar_mix_parameters is None)

@@ -212,7 +212,7 @@ def clip(x: Tensor, bound: float | None) -> Tensor:
     return x.clamp(-bound, bound) if x.is_cpu else nn.functional.hardtanh(x, -bound, bound)
 
 
-@torch.compiler.disable  # a graph would be valid for one list of batch sizes only, and slower
+@torch.compiler.disable  # of a layer that is compiled by itself, a graph would be valid for one list of batch sizes
 def bilstm_layer(
     x: Tensor,
     state: State,
@@ -368,7 +368,6 @@ class ElmoCharacterEncoder(nn.Module):
         self.words_at_once = 4096  # bounds the memory of the convolutions; more words at once are not faster
         self.lengths_together = 4  # the number of adjacent lengths that are padded to the same length
 
-    @torch.compiler.disable  # the shapes depend on the distinct words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
         """Ids `[..., characters]` to vectors `[..., P]`; the vector of each distinct word is computed once."""
         if self.embedding is None:  # faster than to find the distinct words
@@ -482,7 +481,6 @@ class ElmoBiLM(nn.Module):
         """As in PyTorch, but a frozen biLM stays in evaluation mode, without dropout."""
         return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
-    @torch.compiler.disable  # as in bilstm_layer: a graph would be valid for one list of batch sizes
     def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Runs both directions, as [`run`] does, over the rows of a batch, from a state as in [`ElmoModelOutput`], by
         default [`initial_state`]. A row without tokens keeps its state. Raises ValueError for another batch's state."""

@@ -182,7 +182,8 @@ def _offsets(encoding: Encoding, texts: Sequence[Any]) -> list[tuple[int, int]]:
         if token == _EMPTY_WORD:
             start = end = 0
         elif end and kept[text]:
-            start, end = kept[text][start], kept[text][end - 1] + 1
+            start = kept[text][start]
+            end = kept[text][end - 1] + 1
         offsets.append((start, end))
     return offsets
 

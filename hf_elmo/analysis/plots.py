@@ -35,7 +35,8 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
     axes = axes or new_axes(6.4, 4)
     length = int(6 * axes.figure.get_figwidth())  # of the use of a word: a longer one would leave no room for the bars
     uses = [use if len(use) <= length else f"{use[: length - 1]}…" for use in similarities.uses]
-    values, others = similarities.layers, similarities.others
+    values = similarities.layers
+    others = similarities.others
     if len(uses) > 2 or layer is not None:
         layer = len(values) - 1 if layer is None else layer
         matrix = similarities.matrix[layer]
@@ -68,11 +69,13 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
         from adjustText import adjust_text
 
     axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
-    counts, texts = Counter(label.casefold() for own in plane.labels for label in own), []
+    counts = Counter(label.casefold() for own in plane.labels for label in own)
+    texts = []
     width, height = axes.figure.get_size_inches()
     every = math.ceil(sum(map(len, plane.labels)) / (width * height))  # one label for each square inch
     for index, (sentence, labels, points) in enumerate(zip(plane.sentences, plane.labels, plane.points, strict=True)):
-        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        color = COLORS[index % len(COLORS)]
+        marker = MARKERS[index % len(MARKERS)]
         legend = shorten(f"{index + 1}: {' '.join(sentence)}", int(9 * width) - 10, placeholder=" ...")
         axes.scatter(*points.T, s=36, c=color, marker=marker, label=legend if index < 2 * height else None)
         for label, point in [*zip(labels, points, strict=True)][-index % every :: every]:

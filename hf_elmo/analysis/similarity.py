@@ -47,7 +47,8 @@ class Neighbor:
 
     def context(self, words: int = 8) -> tuple[str, str]:
         """Up to `words` words before the word, and after it."""
-        first, last = max(self.position - words, 0), self.position + 1 + words
+        first = max(self.position - words, 0)
+        last = self.position + 1 + words
         before = ["..."] * (first > 0) + self.sentence[first : self.position]
         after = self.sentence[self.position + 1 : last] + ["..."] * (last < len(self.sentence))
         return " ".join(before), " ".join(after)
@@ -118,7 +119,8 @@ def nearest_neighbors(
     (query,) = embed(model, [words], tokenizer=tokenizer, layers=keys[0] if len(keys) == 1 else "all", progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
-    known, seen = {words[position]}, {hash(tuple(words))}
+    known = {words[position]}
+    seen = {hash(tuple(words))}
     for rows, vectors_of in tqdm(chunks, "Neighbors", unit=" thousand rows", leave=False, disable=None):
         uses = [(row, own, place) for row, own in rows if _is_new(hash(tuple(own)), seen) for place in range(len(own))]
         first_uses = [use for use in uses if _is_new(use[1][use[2]], known)]
@@ -219,7 +221,8 @@ def layer_similarities(
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in embed(model, split, tokenizer=tokenizer, layers="all", progress=False)]
-    vectors, sums = [own[:, place] for own, place in zip(unit, places, strict=True)], [own.sum(axis=1) for own in unit]
+    vectors = [own[:, place] for own, place in zip(unit, places, strict=True)]
+    sums = [own.sum(axis=1) for own in unit]
     of_words, of_sentences = (np.einsum("slv,tlv->lst", each, each) for each in (vectors, sums))
     pairs = (slice(None), *np.triu_indices(len(split), 1))
     lengths = np.array([len(own) for own in split])

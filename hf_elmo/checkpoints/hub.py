@@ -68,7 +68,8 @@ def push(
     needed = (["config.json"], ["tokenizer_config.json"], WEIGHTS)
     if missing := [one[0] for one in needed if not list(filter_repo_objects(names, allow_patterns=one))]:
         raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}: it is no checkpoint, but holds {names}.")
-    config, tokenizer = ElmoConfig.from_pretrained(folder), load_tokenizer(folder)
+    config = ElmoConfig.from_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
     require_tokenizer(config, tokenizer)
     with TemporaryDirectory() as staging:
         for name in filter_repo_objects(names, allow_patterns=WEIGHTS + TOKENIZER + OTHERS):

@@ -80,7 +80,8 @@ def load_weights(name: Any, model_class: Any = ElmoModel, dtype: Dtype = None, d
     as it is, without a wrapper, such as that of `torch.compile`, of DataParallel or of PEFT (whose adapters stay)."""
     if isinstance(name, torch.nn.Module):
         return next((module for module in name.modules() if isinstance(module, PreTrainedModel)), name)
-    place, device = locate(name), find_device(device)
+    place = locate(name)
+    device = find_device(device)
     if model_class is None:
         architectures = load_config(place).architectures or [""]
         model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
@@ -165,7 +166,8 @@ def load_head(
     if head.__name__ not in [kind.__name__ for kind in type(model).__mro__]:  # of remote code, it is another class
         wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
         raise ValueError(f"{model.name_or_path or 'model'} is an {type(model).__name__}, but must be {wanted}")
-    words, vectors = tokenizer.words or (), model.config.word_vectors_vocab_size
+    words = tokenizer.words or ()
+    vectors = model.config.word_vectors_vocab_size
     if vectors is not None and len(words) + FIRST_VECTOR_ID != vectors:
         wanted = f"the model vectors of {vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
         raise ValueError(f"tokenizer has {len(words):,} words, {wanted}: use the tokenizer saved with the model.")

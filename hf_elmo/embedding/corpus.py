@@ -159,7 +159,8 @@ class _Embedding(Job):
         dtype = str(encoder.model.dtype).removeprefix("torch.")
         super().__init__(encoder.model, encoder.tokenizer, dtype=dtype, **encoder.options)
         self.about |= {"dtype": dtype, "layers": encoder.layers, "pooling": encoder.pooling}
-        self.encoder, self.words = encoder, 0
+        self.encoder = encoder
+        self.words = 0
         self.index: dict[str, str] = {}  # the number of each row without a name, for HDF5
         self.indexed_rows = INDEXED_ROWS if output.suffix.lower() in HDF5 else 0
 

@@ -24,13 +24,16 @@ from ..utils.spelling import BEGIN, END, Speller, Token
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-FORWARD, BACKWARD = 0, 1
+FORWARD = 0
+BACKWARD = 1
 BOUNDARIES = 2  # <S> and </S> around each row
 # A time step of the LSTM takes about as long for one row as for many. If fewer than MIN_WHOLE_ROWS rows fit into a
 # batch, up to MAX_ROWS_IN_PIECES are encoded side by side in pieces, if these are twice as many rows or more.
-MIN_WHOLE_ROWS, MAX_ROWS_IN_PIECES = 8, 32
+MIN_WHOLE_ROWS = 8
+MAX_ROWS_IN_PIECES = 32
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
-BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
+BATCH_TOKENS = 16384
+BATCH_TOKENS_CPU = 4096
 BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
 SHARD_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS = 64  # rows that are split into words at a time
@@ -74,7 +77,9 @@ class EmbeddedRows:
     memory."""
 
     def __init__(self, layout: RowLayout, words: list[list[str]], first: int = 0, folder: Path | None = None) -> None:
-        self.layout, self.words, self.first = layout, words, first
+        self.layout = layout
+        self.words = words
+        self.first = first
         size = sum(math.prod(layout.shape(len(row))) for row in words)
         self.values = make_array((size,), layout.dtype, folder)
         self.arrays = layout.split(self.values, map(len, words))
@@ -150,7 +155,10 @@ class CorpusEncoder:
         self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
         self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}
         self.options |= {"shard_tokens": shard_tokens or SHARD_BATCHES * self.budget, "pretokenized": pretokenized}
-        self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
+        self.model = model
+        self.tokenizer = tokenizer
+        self.layers = layers
+        self.pooling = pooling
         num_layers = last + 1 if layers == "all" else None
         self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
         # The layer normalization of a mix is over all words of a row, and its alignment is over both directions, which
@@ -315,7 +323,8 @@ class CorpusEncoder:
             values, state = self._half_layers(words[:here], spans, state, direction)
             parts = np.split(values, list(accumulate(end - begin for begin, end in spans)))
             for place, (begin, end) in enumerate(spans):
-                first, last = max(begin, 1), min(end, lengths[place] - 1)
+                first = max(begin, 1)
+                last = min(end, lengths[place] - 1)
                 if first < last:
                     yield place, first - 1, parts[place][first - begin : last - begin]
 

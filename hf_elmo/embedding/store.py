@@ -25,7 +25,8 @@ from .engine import EmbeddedRows, RowLayout, make_array
 
 WORD_ENDS = r"[\t\r\n]"  # in a word, they would end it in a text file
 METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON
-ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
+ROW_GROUP_BYTES = 1 << 25  # the most in a row group, which readers hold in memory
+ROW_GROUP_ROWS = 10_000  # likewise
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
 Tables = Iterator[pyarrow.Table]
 StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
@@ -67,7 +68,8 @@ def write_vectors(
 ) -> None:
     """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. Its
     metadata are `about`; HDF5 has the `index`, the number of each sentence."""
-    text, suffix = json.dumps(about, default=int), path.suffix.lower()  # a NumPy integer may be the layer
+    text = json.dumps(about, default=int)  # a NumPy integer may be the layer
+    suffix = path.suffix.lower()
     if suffix == ".parquet":
         _write_parquet(path, shards, layout, text)
     elif suffix in (".txt", ".gz"):
@@ -95,7 +97,8 @@ def _numbers(vectors: pyarrow.Array) -> np.ndarray:
 def _arrays(tables: Tables, layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """The names and arrays of a file: one array for each row, named by the row's number or name; or, if rows are pooled
     and have no names, one array `embeddings`."""
-    named, pooled = False, np.zeros((0, *layout.shape(0)), layout.dtype)
+    named = False
+    pooled = np.zeros((0, *layout.shape(0)), layout.dtype)
     for table in tables:
         values = _numbers(table["embedding"].chunk(0))
         arrays = layout.split(values, pyarrow.compute.list_value_length(table["words"]).to_pylist())
@@ -116,10 +119,12 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     does not say which model and layers it is of."""
     if Path(path).suffix.lower() != ".parquet" or not os.path.exists(path):
         return None
-    schema, layers = pyarrow.parquet.read_schema(path), None
+    schema = pyarrow.parquet.read_schema(path)
+    layers = None
     if not {"words", "embedding"} <= set(schema.names):
         return None
-    about, kind = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}")), schema.field("embedding").type
+    about = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}"))
+    kind = schema.field("embedding").type
     if about.get("pooling") != "none":
         raise ValueError(f"{path} is no file of a vector for each word that embed wrote without pooling")
     if about["layers"] == "all":

@@ -79,7 +79,9 @@ class Embedder:
         self.options = {"model": model, "fingerprint": fingerprint, "dtype": dtype, "device": device}
         self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
         self.options |= {"batch_tokens": batch_tokens, "pretokenized": pretokenized}
-        self.text_column, self.column, self.words_column = text_column, column, words_column
+        self.text_column = text_column
+        self.column = column
+        self.words_column = words_column
 
     def __call__(self, batch: Any, rank: int | None = None) -> Any:
         """A batch with its vectors.
@@ -104,7 +106,8 @@ class Embedder:
             return (self(part, rank) for part in batch)
         if isinstance(batch, (list, tuple)) or hasattr(batch, "dtype"):
             batch = {self.text_column or "text": batch}
-        is_arrow, is_frame = isinstance(batch, (pyarrow.Table, pyarrow.RecordBatch)), hasattr(batch, "assign")
+        is_arrow = isinstance(batch, (pyarrow.Table, pyarrow.RecordBatch))
+        is_frame = hasattr(batch, "assign")
         names = batch.schema.names if is_arrow else list(batch)
         name = pick_column(names, self.text_column, "batch")
         if taken := {self.column, self.words_column}.intersection(names):

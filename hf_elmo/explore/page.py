@@ -19,7 +19,8 @@ PRIVATE = {"api_visibility": "private"}
 ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal"}
 ONE_AT_A_TIME |= {"trigger_mode": "always_last", **PRIVATE}
 TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
-CORPUS, EXAMPLES = TEXTS["corpus"], TEXTS["examples"]
+CORPUS = TEXTS["corpus"]
+EXAMPLES = TEXTS["examples"]
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:

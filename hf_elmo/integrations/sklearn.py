@@ -34,8 +34,13 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         batch_tokens: int | None = None,
         pretokenized: bool = False,
     ) -> None:
-        self.model, self.layers, self.pooling, self.dtype = model, layers, pooling, dtype
-        self.device, self.batch_tokens, self.pretokenized = device, batch_tokens, pretokenized
+        self.model = model
+        self.layers = layers
+        self.pooling = pooling
+        self.dtype = dtype
+        self.device = device
+        self.batch_tokens = batch_tokens
+        self.pretokenized = pretokenized
 
     def __getstate__(self) -> dict[str, Any]:  # `Pipeline(memory=...)` finds stored results by it
         return super().__getstate__() | {"fingerprint": checkpoint_fingerprint(self.model)}

@@ -73,14 +73,20 @@ class _Batches(IterableDataset):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.source, self.tokenizer = source, tokenizer
+        self.source = source
+        self.tokenizer = tokenizer
         self.part = source.part(rank, world_size)
         self.endless = not source.countable  # has no length: the words are not counted, and an epoch never ends
         self.encoder = WordEncoder(tokenizer)
-        self.batch_size, self.seed, self.shuffle_block = batch_size, seed, shuffle_block
-        self.rank, self.world_size = rank, world_size
-        self._epoch, self._texts_read = 0, 0  # passes over the source completed, texts of this pass read
-        self._step, self._resumed_at = 0, 0  # batches of the current epoch yielded; those yielded before a stop
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shuffle_block = shuffle_block
+        self.rank = rank
+        self.world_size = world_size
+        self._epoch = 0  # passes over the source completed
+        self._texts_read = 0  # of this pass
+        self._step = 0  # batches of the current epoch yielded
+        self._resumed_at = 0  # those yielded before a stop
         self._length: int | None = None
         self._made: deque[Future] = deque()  # batches that nobody has taken yet, each with the position after it
         self._taken: dict[str, Any] = {}  # the position after the batch that was taken last
@@ -170,10 +176,12 @@ class _Batches(IterableDataset):
                     has_words = has_words or any(chunk[index])
                     self._texts_read += 1
                     yield chunk[index]
-                block, done = block + 1, 0
+                block += 1
+                done = 0
             if not has_words:
                 raise ValueError(f"process {self.rank} of {self.world_size} has no text to train on: give more text.")
-            self._epoch, self._texts_read = self._epoch + 1, 0
+            self._epoch += 1
+            self._texts_read = 0
 
 
 class PackedWindows(_Batches):
@@ -199,13 +207,16 @@ class PackedWindows(_Batches):
         rank, world_size: the rank of this process and the number of processes, as in torch.distributed.
     """
 
-    carries_state, options, position = True, ("window",), ("epoch", "texts_read", "rows", "waiting")
+    carries_state = True
+    options = ("window",)
+    position = ("epoch", "texts_read", "rows", "waiting")
 
     def __init__(
         self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
     ) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
-        self.window, self._capacity = window, batch_size * window
+        self.window = window
+        self._capacity = batch_size * window
         self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, number of its words read
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
@@ -222,7 +233,8 @@ class PackedWindows(_Batches):
             streams: Streams = ([], [], [], [])
             while missing := self.window - len(streams[0]):
                 if position > len(words):
-                    words, position = self._next_sentence(), 0
+                    words = self._next_sentence()
+                    position = 0
                 for stream, tokens in zip(streams, _streams([words]), strict=True):
                     stream += tokens[position : position + missing]
                 position += missing
@@ -241,7 +253,8 @@ class PaddedTexts(_Batches):
     `attention_mask`; `labels` are -100 at padded positions. The arguments are those of [`PackedWindows`].
     """
 
-    carries_state, options = False, ("max_words", "sort_batches")
+    carries_state = False
+    options = ("max_words", "sort_batches")
     position = ("epoch", "texts_read", "rest", "pool", "pools")
     max_words = 400  # length of the longest row, boundaries included
     sort_batches = 50  # batches that are formed together, from rows sorted by length
@@ -261,12 +274,15 @@ class PaddedTexts(_Batches):
         # of another process, and words of short rows do not weigh more in the mean over processes.
         seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
         rng = np.random.default_rng((self.seed, *seeds))
-        size, wanted = self.batch_size, self.sort_batches * self.batch_size
+        size = self.batch_size
+        wanted = self.sort_batches * self.batch_size
         while len(self._rest) < wanted:
             text = [words for words in next(self._texts) if words]
-            steps, most = _steps(text), self.max_words
+            steps = _steps(text)
+            most = self.max_words
             self._rest += [(text, start, min(start + most, steps)) for start in range(0, steps, most)]
-        rows, self._rest = sorted(self._rest[:wanted], key=lambda row: row[2] - row[1]), self._rest[wanted:]
+        rows = sorted(self._rest[:wanted], key=lambda row: row[2] - row[1])
+        self._rest = self._rest[wanted:]
         batches = [rows[start : start + size] for start in range(0, len(rows), size)]
         self._pool = [batches[index] for index in rng.permutation(len(batches))]
         self._pools += 1

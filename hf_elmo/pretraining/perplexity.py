@@ -23,7 +23,9 @@ from .vocabulary import Vocabulary
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
 # If batch_size is not given, rows that carry the state are so long that their start from zero state hardly matters.
-WORDS_PER_ROW, SENTENCES_PER_ROW, MAX_ROWS = 4096, 16, 256
+WORDS_PER_ROW = 4096
+SENTENCES_PER_ROW = 16
+MAX_ROWS = 256
 
 
 @dataclass
@@ -122,7 +124,8 @@ def nll_totals(
 ) -> np.ndarray:
     """Sums over batches: forward NLL, backward NLL, predictions, sentences, unknown words: `[5]` float64. If
     `stateful`, a batch starts from the state after the previous one."""
-    totals, state = np.zeros(5), None
+    totals = np.zeros(5)
+    state = None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
         for batch in inputs:
             batch = {key: tensor.to(model.device) for key, tensor in batch.items()}

@@ -33,7 +33,9 @@ MAX_UNKNOWN = 30  # above this percentage of unknown words, there is a warning
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
 NUM_SAMPLED = 2048  # negatives of the softmax of a new model; bilm-tf has 8192, the default of ElmoConfig
-EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS, PATIENCE = 4, 1000, 8
+EVALUATIONS_PER_EPOCH = 4
+MAX_EVAL_STEPS = 1000
+PATIENCE = 8
 
 
 @dataclass
@@ -149,7 +151,8 @@ def pretrain(
     if evaluated is None and adapting:
         if not source.countable:
             raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
-        source, evaluated = source.share(held_out=False), source.share(held_out=True)
+        evaluated = source.share(held_out=True)
+        source = source.share(held_out=False)
     set_seed(args.seed)
     old = None if tokenizer.vocabulary is None else Vocabulary.of(tokenizer)
     new = old if vocabulary is None else Vocabulary.load(vocabulary)
@@ -245,7 +248,9 @@ def _with_evaluations(
 
 def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, overwrite: bool) -> Pretrained:
     """Trains and saves the model; with `keep_best`, saves the old weights if the held-out perplexity did not fall."""
-    args, model, evaluated = trainer.args, trainer.model, trainer.eval_dataset
+    args = trainer.args
+    model = trainer.model
+    evaluated = trainer.eval_dataset
     before = None if evaluated is None else trainer.perplexity(evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if keep_best else {}
     if overwrite and checkpoint is None and args.should_save:

@@ -45,8 +45,10 @@ def settle(
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
     if not sentences:
         raise ValueError("texts has no words: give at least one sentence.")
-    elmo, batch_size = model.base_model, min(batch_size, len(sentences))
-    bias, texts_read = elmo.bilm.layers[0].lstm.bias, 0
+    elmo = model.base_model
+    batch_size = min(batch_size, len(sentences))
+    bias = elmo.bilm.layers[0].lstm.bias
+    texts_read = 0
     with evaluation_mode(model):
         before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, bias)))
         sums = [part[:, :, 0].double() for part in before]

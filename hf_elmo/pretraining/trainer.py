@@ -112,12 +112,15 @@ class AfterStep(TrainerCallback):
     copies that a user made, such as `checkpoint-good`."""
 
     def __init__(self, trainer: "ElmoPreTrainer") -> None:
-        self.trainer, self.before = trainer, None  # before: the handler of SIGINT
+        self.trainer = trainer
+        self.before = None  # the handler of SIGINT
         self.limit: int | None = None  # of checkpoints
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.interrupted = False
-        self.trainer._words, self.trainer._steps, self.trainer._since = 0, state.global_step, time.perf_counter()
+        self.trainer._words = 0
+        self.trainer._steps = state.global_step
+        self.trainer._since = time.perf_counter()
         # Each of several processes would end at another step; only the main thread may handle signals.
         if args.world_size == 1 and threading.current_thread() is threading.main_thread():
             self.before = signal.signal(signal.SIGINT, self._interrupt)
@@ -134,7 +137,8 @@ class AfterStep(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):  # the checkpoint does not say that the training has ended
         control.should_training_stop |= self.interrupted
         if args.should_save and self.limit:
-            saved, best = checkpoints(args.output_dir), Path(state.best_model_checkpoint or "").name
+            saved = checkpoints(args.output_dir)
+            best = Path(state.best_model_checkpoint or "").name
             for folder in [one for one in saved[:-1] if one.name != best][: max(0, len(saved) - self.limit)]:
                 shutil.rmtree(folder)
 
@@ -239,7 +243,8 @@ class ElmoPreTrainer(Trainer):
             if resume_from_checkpoint is None:
                 raise FileNotFoundError(f"output_dir {self.args.output_dir} has no whole checkpoint to resume from.")
         self._lstm_state: State | None = None
-        self._stopped_early, self._settings = False, self._current_settings()
+        self._stopped_early = False
+        self._settings = self._current_settings()
         if any(settings != self._settings for settings in gather_object([self._settings])):
             raise ValueError("the texts or settings differ between the processes: give all of them the same.")
         if resume_from_checkpoint:
@@ -248,7 +253,8 @@ class ElmoPreTrainer(Trainer):
             distributed.broadcast(parameter.data, 0)
         if self.args.ema is not None:
             self._average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.args.ema))
-        self._after_step.limit, self.args.save_total_limit = self.args.save_total_limit, None
+        self._after_step.limit = self.args.save_total_limit
+        self.args.save_total_limit = None
         try:
             output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
         finally:
@@ -313,7 +319,8 @@ class ElmoPreTrainer(Trainer):
         FloatingPointError if a weight is not finite."""
         if "loss" in logs:
             self._require_finite_weights()
-            now, step = time.perf_counter(), self.state.global_step
+            now = time.perf_counter()
+            step = self.state.global_step
             seconds = now - self._since
             logs["words_per_second"] = round(float(self._words) * self.args.world_size / seconds, 1)
             if self.is_world_process_zero():
@@ -323,7 +330,9 @@ class ElmoPreTrainer(Trainer):
                     f"training perplexity {math.exp(min(logs['loss'], 700)):,.1f}, {left:,.0f} minutes left",
                     file=sys.stderr,
                 )
-            self._words, self._steps, self._since = 0, step, now
+            self._words = 0
+            self._steps = step
+            self._since = now
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -344,7 +353,8 @@ class ElmoPreTrainer(Trainer):
     def perplexity(self, source: Texts) -> Perplexity:
         """The perplexity of texts by the full softmax, each sentence from zero state; each process reads a part."""
         model = self.accelerator.unwrap_model(self.model) if self._average is None else self._average.module
-        part, encoder = source.part(self.args.process_index, self.args.world_size), WordEncoder(self.processing_class)
+        part = source.part(self.args.process_index, self.args.world_size)
+        encoder = WordEncoder(self.processing_class)
         with evaluation_mode(model):
             totals = nll_totals(model, encoder.vocabulary, sentence_batches(model, encoder, part.sentences()))
         return Perplexity.of(sum(gather_object([totals])))
@@ -401,8 +411,10 @@ class ElmoPreTrainer(Trainer):
 
     def _current_settings(self) -> dict[str, Any]:
         """What the updates depend on."""
-        arguments, names = self.args.to_dict(), DECISIVE_ARGUMENTS
-        schedule, kwargs = arguments["lr_scheduler_type"], arguments["lr_scheduler_kwargs"] or {}
+        arguments = self.args.to_dict()
+        names = DECISIVE_ARGUMENTS
+        schedule = arguments["lr_scheduler_type"]
+        kwargs = arguments["lr_scheduler_kwargs"] or {}
         # A resumed training may be longer if its learning rates depend on the number of steps only in a final decay.
         is_open = schedule == "constant_with_warmup" or "num_decay_steps" in kwargs
         if schedule != "constant" and not (is_open and not 0 < arguments["warmup_steps"] < 1):

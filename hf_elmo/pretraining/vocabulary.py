@@ -116,7 +116,8 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
     head = model.lm_head
     row_of = {word: row for row, word in enumerate(old.words)}
     source = torch.tensor([row_of.get(word, old.unk_id) for word in new.words], device=head.weight.device)
-    bias, shared = head.bias[source], source == old.unk_id
+    bias = head.bias[source]
+    shared = source == old.unk_id
     bias[shared] -= torch.log(shared.sum().to(bias.dtype))
     model.lm_head = nn.Linear(head.in_features, len(new)).to(head.weight)
     model.lm_head.weight.copy_(head.weight[source])
@@ -124,7 +125,8 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
     model.config.vocab_size = len(new)
     encoder = model.base_model.char_encoder
     if encoder.word_embedding is not None and model.config.char_units == "bytes":
-        of_old, of_new = embedded_ids(old.words), embedded_ids(new.words)
+        of_old = embedded_ids(old.words)
+        of_new = embedded_ids(new.words)
         table = head.weight.new_zeros(max(of_new) + 1, model.config.word_embedding_size)
         table[of_new] = encoder.word_embedding.weight[of_old][source]
         encoder.word_embedding = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0)

@@ -23,9 +23,11 @@ def classification_metrics() -> Metrics:
         from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        predicted, labels = prediction.predictions, prediction.label_ids
+        predicted = prediction.predictions
+        labels = prediction.label_ids
         is_known = (labels != IGNORE_INDEX).reshape(len(labels), -1).all(1)
-        predicted, labels = predicted[is_known], labels[is_known]
+        predicted = predicted[is_known]
+        labels = labels[is_known]
         if predicted.dtype.kind == "f":  # else `preprocess_logits_for_metrics` has chosen the labels
             is_one_of_several = labels.size < predicted.size
             if not is_one_of_several and not np.isin(labels, (0, 1)).all():
@@ -44,7 +46,8 @@ class ClassificationTask(Task):
         super().__init__(*args, **options)
         config = self.model.config
         if config.classifier_text_pairs:
-            self.reads, self.types = "pairs of texts", (str | list, str | list)
+            self.reads = "pairs of texts"
+            self.types = (str | list, str | list)
         self.gives_labels = config.problem_type == "multi_label_classification"
         self.gives_values = config.problem_type == "regression"
         self.gives_values |= config.problem_type is None and config.num_labels == 1

@@ -276,7 +276,8 @@ def resolve(
 class CoreferenceTask(Task):
     """The clusters of mentions of a document. A row is a document, its speakers and its genre."""
 
-    reads, reads_one = "documents", True
+    reads = "documents"
+    reads_one = True
     endings = (".jsonl",)
 
     def read(self, row: Any) -> Any:
@@ -318,7 +319,9 @@ class CoreferenceTask(Task):
         clusters = results[0] if results else []
         characters = None
         if isinstance(document, str):
-            lines, places, start_of_line = document.split("\n"), [], 0
+            lines = document.split("\n")
+            places = []
+            start_of_line = 0
             encoded = self.tokenizer(lines, return_offsets_mapping=True, add_special_tokens=False)
             for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
                 places += [(start_of_line + start, start_of_line + end) for start, end in offsets]

@@ -136,7 +136,8 @@ class _Prediction(Job):
     def __init__(self, task: Task, output: Path) -> None:
         settings = {"batch_tokens": task.batch_tokens, "pretokenized": task.pretokenized}
         super().__init__(task.model, task.tokenizer, words=task.tokenizer.words, **settings)
-        self.task, self.to_lines = task, task.write if output.suffix.lower() == ".tsv" else to_json
+        self.task = task
+        self.to_lines = task.write if output.suffix.lower() == ".tsv" else to_json
 
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
         return cut(rows, lambda row: 1, self.task.rows_at_once)

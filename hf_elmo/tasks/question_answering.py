@@ -16,7 +16,8 @@ from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from .task import Metrics, Piece, Record, Task
 
-MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
+MAX_LENGTH = 384  # positions of a row
+STRIDE = 128  # words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
 
 Answers = Mapping[str, Sequence]  # as in SQuAD: "text" and "answer_start" of each answer; empty if there is none
@@ -76,7 +77,8 @@ def encode_questions(
         if not {0, 1} <= set(encoding.sequence_ids):  # a text is blank
             continue
         whole = {name: encoded[name][row] for name in tokenizer.model_input_names}
-        first, words = encoding.sequence_ids.index(1), encoding.sequence_ids.count(1)
+        first = encoding.sequence_ids.index(1)
+        words = encoding.sequence_ids.count(1)
         room = max_length - first - 1  # for words of the passage
         room = room if room > stride else stride + max_length
         for begin in range(0, max(1, words - stride), room - stride):
@@ -110,7 +112,8 @@ def _answer_words(number: int, answers: Answers, passage: str, offsets: np.ndarr
     """The first and the last word of the first answer; `None` without an answer."""
     if not len(answers["text"]):
         return None
-    text, start = answers["text"][0], int(answers["answer_start"][0])
+    text = answers["text"][0]
+    start = int(answers["answer_start"][0])
     end = start + len(text)
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
@@ -150,7 +153,8 @@ def squad_metrics(
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         starts, ends, *_ = prediction.predictions
         pieces = prediction.label_ids[-1]
-        predicted, truth = [], []
+        predicted = []
+        truth = []
         for number in np.unique(pieces[:, 0]).tolist():
             rows = np.flatnonzero(pieces[:, 0] == number)
             first, end = np.array(sorted((start, start + words) for start, words in pieces[rows, 2:])).T
@@ -185,7 +189,8 @@ def _best(logits: Iterable[tuple], passage: str, offsets: np.ndarray, allow_no_a
     total = np.exp(spans - best).sum() + np.exp(no_answer - best)
     record = {"answer": "", "score": float(1 / total), "start": 0, "end": 0}
     if no_answer <= spans[first, more]:
-        begin, end = int(offsets[first, 0]), int(offsets[first + more, 1])
+        begin = int(offsets[first, 0])
+        end = int(offsets[first + more, 1])
         record |= {"answer": passage[begin:end], "start": begin, "end": end}
     return record | {"no_answer_probability": float(np.exp(no_answer - best) / total)}
 
@@ -240,7 +245,8 @@ class QuestionAnsweringTask(Task):
 
     def __init__(self, *args: Any, max_answer_words: int = MAX_ANSWER_WORDS, **lengths: int) -> None:
         super().__init__(*args)
-        self.max_answer_words, self.lengths = max_answer_words, lengths  # `max_length` and `stride`
+        self.max_answer_words = max_answer_words
+        self.lengths = lengths  # `max_length` and `stride`
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         if not rows:

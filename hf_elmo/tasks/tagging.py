@@ -93,7 +93,8 @@ def span_metrics(id2label: Mapping[int, str], scheme: str | None = None) -> Metr
 
 def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
     """The names of the true labels and of the predicted labels of the words of each row."""
-    labels, tags = np.asarray(prediction.label_ids), prediction.predictions
+    labels = np.asarray(prediction.label_ids)
+    tags = prediction.predictions
     if isinstance(tags, tuple):  # (logits, tags) of a CRF
         tags = tags[1]
     elif tags.shape != labels.shape:  # else `preprocess_logits_for_metrics` has chosen the labels
@@ -156,7 +157,8 @@ class TaggingTask(Task):
         super().__init__(*args, **options)
         self.reads_roles = self.model.classifier.indicator is not None
         if self.reads_roles:
-            self.reads, self.types = "pairs of a text and the index of its predicate's word", (str | list, int)
+            self.reads = "pairs of a text and the index of its predicate's word"
+            self.types = (str | list, int)
 
     def read(self, row: Any) -> Any:
         if not self.reads_roles:

@@ -44,7 +44,9 @@ class Task:
     def __init__(
         self, model: ElmoTaskModel, tokenizer: ElmoTokenizer, batch_tokens: int = 4096, pretokenized: bool = False
     ) -> None:
-        self.model, self.tokenizer, self.pretokenized = model, tokenizer, pretokenized
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pretokenized = pretokenized
         spans_batch = model.config.use_elmo and model.config.scalar_mix_layer_norm  # it would read the other rows, too
         self.batch_tokens = 0 if spans_batch or self.reads_one else batch_tokens
 
@@ -67,7 +69,8 @@ class Task:
 
     def run(self, rows: Sequence[Any]) -> list[Record]:
         """The records of rows, which are as `read` returns them. Raises ValueError if an output is NaN."""
-        pieces, results = self.encode(rows), [[] for _ in rows]
+        pieces = self.encode(rows)
+        results = [[] for _ in rows]
         with evaluation_mode(self.model), torch.inference_mode():
             for batch in batches([piece.positions for piece in pieces], self.batch_tokens):
                 own = [pieces[index].inputs for index in batch]

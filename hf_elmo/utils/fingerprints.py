@@ -21,7 +21,8 @@ def model_fingerprint(model: ElmoPreTrainedModel, dtype: torch.dtype | None = No
     Of a model without a head, those are the fields of the biLM, so it has the same fingerprint wherever it was loaded
     from, with or without a head. With `dtype`, the fingerprint is that of the model in this dtype.
     """
-    config, default = model.config, type(model.config)()
+    config = model.config
+    default = type(model.config)()
     names = {field.name for field in fields(config)} - {field.name for field in fields(PreTrainedConfig)} - NOT_COMPUTED
     if model.base_model is model:
         names -= {field.name for field in fields(ElmoTaskFields)}

@@ -35,7 +35,10 @@ from ..reading.files import require_apart
 from ..tokenization_elmo import ElmoTokenizer
 from .fingerprints import model_fingerprint, tokenizer_fingerprint
 
-MANIFEST, LOCK, JOB, DRAFT = ".manifest.json", ".lock", ".job.pt", ".partial-"
+MANIFEST = ".manifest.json"
+LOCK = ".lock"
+JOB = ".job.pt"
+DRAFT = ".partial-"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
@@ -60,13 +63,15 @@ class Job:
 
 def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
     """Lists of consecutive rows, each of which ends with the row at which the sizes of its rows reach `limit`."""
-    part, total = [], 0
+    part = []
+    total = 0
     for row in rows:
         part.append(row)
         total += size(row)
         if total >= limit:
             yield part
-            part, total = [], 0
+            part = []
+            total = 0
     if part:
         yield part
 
@@ -88,7 +93,8 @@ def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, r
                 if _is_whole(paths[-1]):
                     done += len(part)
                     bar.n += len(part)
-                    bar.initial, bar.last_print_n = done, bar.n  # not counted as this run's speed
+                    bar.initial = done
+                    bar.last_print_n = bar.n  # not counted as this run's speed
                 else:
                     if done == first:
                         _say_resumed(bar, done)
@@ -155,7 +161,8 @@ def _locked(folder: Path) -> Iterator[None]:
 def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
     """Use the folder for this run alone. It must be new, or that of an interrupted run with the same settings. It is
     removed if no shard is in it at the end."""
-    manifest, path = json.loads(json.dumps(settings, default=int)), folder / MANIFEST
+    manifest = json.loads(json.dumps(settings, default=int))
+    path = folder / MANIFEST
     with _locked(folder):
         before = json.loads(path.read_bytes()) if path.exists() else {}
         names = [file for file in folder.iterdir() if not file.name.startswith(".")]
@@ -230,7 +237,9 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     if workers == 1:
         yield lambda *shard: bar.update(_compute(job, *shard))
         return
-    file, threads, context = folder / JOB, max(1, torch.get_num_threads() // workers), get_context("spawn")
+    file = folder / JOB
+    threads = max(1, torch.get_num_threads() // workers)
+    context = get_context("spawn")
     with _written(file) as draft:
         torch.save(job, draft)
     devices = context.SimpleQueue()
