@@ -96,14 +96,11 @@ def add_word_vectors(
     begins as one of `from_pretrained` does.
 
     Args:
-        model: a model with a head, or its name or folder.
+        model: a model with a head, or its name or folder. Adapters must be merged, else there is a ValueError.
         tokenizer: its `words` are set to the words that have a vector; save it with the model.
         path: a file of vectors, as [`read_word_vectors`] reads it.
         texts: each a string or a list of words. Vectors of words that are not in `texts` are left out.
         fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
-
-    Raises:
-        ValueError: weights of the biLM are missing, because it has adapters that are not merged.
     """
     is_name = isinstance(model, (str, os.PathLike))
     model = load_head(model, tokenizer, "cpu")[0] if is_name else load_weights(model)  # out of a wrapper

@@ -79,12 +79,8 @@ def test_metrics_of_classes(logits: list, labels: list, accuracy: float, macro_f
     for predictions in (logits, chosen):  # Trainer's `preprocess_logits_for_metrics` may have chosen the labels
         found = classification_metrics()(EvalPrediction(predictions, labels))
         assert found == pytest.approx({"accuracy": accuracy, "macro_f1": macro_f1})
-
-
-def test_numbers_are_no_classes() -> None:
-    ratings = np.array([[1.1], [1.9], [3.2]]), np.array([1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="regression"):
-        classification_metrics()(EvalPrediction(*ratings))
+    with pytest.raises(ValueError, match="regression"):  # of ratings
+        classification_metrics()(EvalPrediction(np.array([[1.1], [1.9], [3.2]]), np.array([1.0, 2.0, 3.0])))
 
 
 def test_models_that_trainer_makes_have_rates_of_their_own(tmp_path, tokenizer) -> None:

@@ -101,14 +101,14 @@ def test_word_vectors_in_one_call(tmp_path, tokenizer) -> None:
 def test_a_head_with_word_vectors_begins_as_one_that_is_loaded(tmp_path, tokenizer) -> None:
     """With the matrix and the mix of the biLM, the fields that are given, and weights of its own."""
     peft = pytest.importorskip("peft", reason="peft is not installed")
-    bilm, fields = small_model(scalar_mix_alignment=True), {"num_labels": 3, "layer_weights": [0, 1, 1]}
+    bilm = small_model(scalar_mix_alignment=True)
     bilm.scalar_mix.scalars.data = torch.tensor([3.0, 0.0, -3.0])
     bilm.scalar_mix.alignment.copy_(torch.randn(22, 22))
     bilm.save_pretrained(tmp_path / "bilm")
     model = ElmoForSequenceClassification.from_pretrained(tmp_path / "bilm")
     (tmp_path / "vectors.txt").write_bytes(FILES["glove.txt"])
     sizes = {"word_vectors_vocab_size": len(WORDS) + 3, "word_vectors_size": 3}
-    for changes in ({}, fields):
+    for changes in ({}, {"num_labels": 3, "layer_weights": [0, 1, 1]}):
         loaded = ElmoForSequenceClassification.from_pretrained(tmp_path / "bilm", **sizes, **changes)
         found = add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", **changes)
         assert found.is_new is loaded.is_new is True
