@@ -190,7 +190,9 @@ class _PaddedClassifier(ElmoForSequenceClassification):
             number = ((boundaries & mask).cumsum(1) + 1) // 2
             texts = [mask & (number == 1), mask & (number == 2)]
         packing = _Padding.of(torch.stack(texts))
-        layers = self._layers(inputs, packing) if self.config.use_elmo else {"layers": [], "hidden_states": None}
+        layers = {"layers": [], "hidden_states": None}
+        if self.config.use_elmo:
+            (layers,) = self._layers(inputs, [packing])
         words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
         alignment = self.elmo.scalar_mix.alignment if self.config.use_elmo else None
         texts = [_Places(own, own, inputs.word_vector_ids, None) for own in words]
