@@ -267,6 +267,6 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
     if best := trainer.state.best_model_checkpoint:
         trainer.state.best_model_checkpoint = Path(best).name  # no path of this machine is published
     trainer.save_state()
-    if trainer.interrupted:
+    if trainer._after_step.interrupted and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt
     return Pretrained(Path(args.output_dir), before, after)

@@ -267,11 +267,6 @@ class ElmoPreTrainer(Trainer):
         self._average = None
         return output
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C has ended the training before its last step."""
-        return self._after_step.interrupted and self.state.global_step < self.state.max_steps
-
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self._average is not None:
