@@ -128,7 +128,8 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     if about.get("pooling") != "none":
         raise ValueError(f"{path} is no file of a vector for each word that embed wrote without pooling")
     if about["layers"] == "all":
-        kind, layers = kind.value_type, kind.list_size
+        layers = kind.list_size
+        kind = kind.value_type
     return about, _read_rows(path, RowLayout(layers, kind.value_type.list_size, False, ""))
 
 
