@@ -70,6 +70,8 @@ def token_masks(
     Not padding are those that `attention_mask` marks; by default those whose `input_ids`, or else `word_vector_ids`,
     are not zero; without both, all positions of `vectors`. Boundaries are those that `special_tokens_mask` marks; by
     default those with their ids; without ids, the ends of each row. Padding may be marked as a boundary, too."""
+    if torch.jit.is_tracing():  # the lengths of the example would be part of the trace
+        raise RuntimeError("a trace is right for the lengths of its example only: use hf_elmo.conversion.export_onnx.")
     is_boundary = None
     if input_ids is not None:
         is_token = (input_ids != 0).any(2)
@@ -820,7 +822,7 @@ class ElmoModel(ElmoPreTrainedModel):
         asked for, the same layers `[batch, positions, 2P]`; and the state. The backward direction reads
         `backward_inputs`, if they are given: they, and its half of the layers, are in its reading order."""
         tokens = packing.pack(inputs)
-        order = torch.arange(len(tokens), device=tokens.device)
+        order = torch.arange(tokens.shape[0], device=tokens.device)
         indices = torch.stack((order, packing.reverse))
         if backward_inputs is not None:  # in one call, so that a word that both directions read is computed once
             if backward_inputs.shape[:2] != packing.shape:
