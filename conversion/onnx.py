@@ -6,21 +6,20 @@ batch. A traced graph cannot do that. It reads padded words, and each LSTM is on
 """
 
 import copy
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_elmo import names
 from hf_elmo.checkpoints.loading import load_weights
-from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
-from hf_elmo.modeling_elmo import ElmoLSTM, ElmoModel, LstmWeights, State, lstm_step, stack_directions
-from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, ElmoInputs, ElmoText, ElmoTexts
-from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
+from hf_elmo.modeling_elmo import LstmWeights, Packing, State, lstm_step, stack_directions
+from hf_elmo.modeling_heads_elmo import ElmoText
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.utils.extras import extra_needed
 
@@ -32,52 +31,60 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     either side, and the outputs are those of the model.
 
     The inputs are `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the
-    tokenizer makes them, with at least one word, and for a classifier with word vectors `word_vector_ids`. The outputs
-    have the names and shapes of the model's own output. An ElmoForSequenceClassification, with any encoder, gives
-    `logits`. Any other model is written as its ElmoModel: `last_hidden_state` and `pooler_output`, and
-    `scalar_mixes.0`, ... if it has several mixes. Each call starts from a zero state.
+    tokenizer makes them, with at least one word; with word vectors also `word_vector_ids`, and with
+    `tagging_indicator_size` also `token_type_ids`. The outputs have the names and shapes of the model's own output,
+    except that a tagger has no `tags`. A subclass is written as its class, but a language model as its ElmoModel. Each
+    call starts from a zero state.
+
+    With a classifier or tagger, the metadata of the file have `id2label`, as JSON. If the tagger has a CRF or a
+    scheme, they also have the scores with which it decodes: `start`, `transitions` (`[before][after]`) and `end`.
 
     Args:
-        model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
+        model: an ElmoModel, a model with a head, or a PeftModel of one; or the folder or Hub id of a model.
         out: the file to write, which is returned; it must not exist. It appears when it is complete and checked.
         output_hidden_states: add the layers as outputs: `hidden_states.0`, ...
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
+        ValueError: as in [`exportable`]; or a tagger decodes as no other program does (`tagging_sums_probabilities`).
     """
     with extra_needed("onnx"):
         import onnx
 
     out = Path(out)
-    if not isinstance(model, PreTrainedModel):
-        model = load_weights(model, None, "float32", "cpu")
-    has_head = type(model).__name__ == "ElmoForSequenceClassification"  # the class may come from remote code
-    model = exportable(model if has_head else model.base_model)
-    model.config.output_hidden_states = output_hidden_states
+    model = load_weights(model, None, "float32", "cpu")
+    properties = _properties(model)
+    padded = exportable(model)
+    if hasattr(padded, "lm_head"):
+        padded = padded.base_model
+    padded.config.output_hidden_states = output_hidden_states
     with new_path(out) as file:
-        _translate(model).save(file, external_data=False)
+        proto = _translate(padded)
+        onnx.helper.set_model_props(proto, properties)
+        onnx.save(proto, file)
         onnx.checker.check_model(str(file), full_check=True)
     return out
 
 
-def _translate(model: PreTrainedModel) -> torch.onnx.ONNXProgram:
-    # Two rows of three positions, the last one of the second row is padding: no size is 1, and no two are equal.
+def _translate(model: PreTrainedModel) -> Any:
+    """The `onnx.ModelProto` of an exportable model."""
+    # Two rows, the end of the second one is padding: no size is 1, and no two are equal.
     config = model.config
     tokenizer = ElmoTokenizer(word_splitting="whitespace", max_word_length=config.max_word_length)
-    inputs = dict(tokenizer(["a", ""], padding=True, return_tensors="pt"))
+    texts = [["a", ""]] * (2 if getattr(model, "reads_text_pairs", False) else 1)
+    inputs = dict(tokenizer(*texts, padding=True, return_tensors="pt"))
     word_ids = (0, config.row_length - config.max_word_length)
     inputs["input_ids"] = nn.functional.pad(inputs["input_ids"], word_ids, value=1)
-    if isinstance(model, ElmoForSequenceClassification) and config.word_vectors_vocab_size is not None:
-        inputs["word_vector_ids"] = inputs["attention_mask"]
+    for name, part in (("word_vector_ids", "word_vectors"), ("token_type_ids", "indicator")):
+        if getattr(getattr(model, "head", None), part, None) is not None:
+            inputs[name] = inputs["attention_mask"].clone()  # one tensor would be one input
     names = []
     for name, value in model(**inputs).items():
         names += [name] if isinstance(value, Tensor) else [f"{name}.{number}" for number in range(len(value))]
-    batch = torch.export.Dim("batch")
-    words = torch.export.Dim("words")
-    shapes = {name: {0: batch, 1: words} for name in inputs}
+    batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
+    shapes = ({name: {0: batch, 1: words} for name in inputs},)
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-        exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes)
+        exported = torch.export.export(_ByName([model]), (inputs,), dynamic_shapes=shapes)
         program = torch.onnx.export(
             exported,
             dynamo=True,
@@ -91,158 +98,180 @@ def _translate(model: PreTrainedModel) -> torch.onnx.ONNXProgram:
     outputs[:] = sorted(outputs, key=lambda value: value.name.startswith("hidden_states."))  # the layers are last
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # they hold stack traces with paths
-    return program
+    proto = program.model_proto
+    del proto.graph.value_info[:]  # of weights, too, of which onnxruntime's quantization changes the shapes
+    return proto
+
+
+class _ByName(nn.ModuleList):
+    def forward(self, inputs: dict[str, Tensor]) -> Any:
+        """A subclass may have a `forward` of `**kwargs`, for which `torch.export` takes no dynamic shapes."""
+        return self[0](**inputs)
+
+
+def _properties(model: PreTrainedModel) -> dict[str, str]:
+    """What makes labels of the outputs of a model with a classifier, as JSON: `id2label` and, if a tagger decodes whole
+    sequences, the scores `start`, `transitions` (before, after) and `end` that it adds to the logits."""
+    if (head := getattr(model, "classifier", None)) is None:
+        return {}
+    properties: dict[str, Any] = {"id2label": model.config.id2label}
+    if (crf := getattr(head, "crf", None)) is not None:
+        if crf.sums_probabilities:
+            raise ValueError("tagging_sums_probabilities=True cannot be exported: load the model with False.")
+        scores = crf.decoding_scores(torch.zeros(1, 1, model.config.num_labels))
+        _, start, transitions, end = (part.tolist() for part in scores)
+        properties |= {"start": start, "transitions": transitions, "end": end}
+    return {name: json.dumps(value) for name, value in properties.items()}
 
 
 def exportable(model: PreTrainedModel) -> PreTrainedModel:
     """A copy of a model for `torch.export.export`, `torch.onnx.export` and transformers' exporters.
 
-    The copy has the arguments, outputs and numbers of the model. It is frozen, in evaluation mode and in float32, on
-    the CPU. `ElmoModel`, `ElmoForPreTraining` and `ElmoForSequenceClassification` with any encoder can be exported; of
-    a model with another head, the copy is the `ElmoModel`. Exporters need PyTorch 2.8 or later.
+    The copy has the arguments, outputs and numbers of the model, except a tagger's `tags`. It is frozen, in evaluation
+    mode and in float32, on the CPU. Exporters need PyTorch 2.8 or later.
 
     Raises:
-        ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
+        ValueError: vectors would depend on padding (`scalar_mix_layer_norm`) or on another text (`carry_state`); or
+            the model is for coreference or reads `word_characters`, for which there is no graph of fixed shapes.
     """
-    if model.config.scalar_mix_layer_norm:
-        raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
-    if type(model).__name__ not in [each.__name__ for each in PADDED]:  # the class may come from remote code
-        model = model.base_model
-    padded = getattr(names, type(model).__name__)(copy.deepcopy(model.config))
-    padded.load_state_dict({name: weight.float().cpu() for name, weight in model.state_dict().items()})
-    for module in padded.modules():
-        module.__class__ = PADDED.get(type(module), type(module))
-    return padded.float().eval().requires_grad_(False)
+    model = load_weights(model)  # without a wrapper, such as that of PEFT
+    for field in ["scalar_mix_layer_norm"] + ["carry_state"] * getattr(model, "reads_text_pairs", False):
+        if getattr(model.config, field):
+            raise ValueError(f"{field}=True cannot be exported: it reads padding, or one text after the other.")
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        module.__class__ = _padded(type(module))
+        if type(getattr(module, "crf", None)).__name__ == "ElmoCRF":
+            module.crf = None  # decoding is a loop over words
+    return model.float().cpu().eval().requires_grad_(False)
 
 
-class _Padding(NamedTuple):
-    """Stands in for `Packing`: tokens stay where they are. Of a mask `[texts, batch, positions]` each text is a row."""
+def _padded(kind: type) -> type:
+    """The class with what [`PADDED`] replaces in the class of hf_elmo from which it derives."""
+    for base in kind.__mro__:
+        if base.__name__ in PADDED:  # by name: the class may come from remote code
+            if (replaced := PADDED[base.__name__]) is None:
+                raise ValueError(f"{base.__name__} cannot be exported, only the biLM can: pass model.elmo.")
+            own = type(base.__name__, (base,), replaced)
+            kind = own if kind is base else type(kind.__name__, (kind, own), {})
+    return kind
 
-    mask: Tensor  # [texts * batch, positions]
-    texts: int
+
+@dataclass
+class _Padding(Packing):
+    """Stands in for `Packing`: each row keeps its padding, behind its tokens."""
+
+    batch_sizes: Any  # the mask of the tokens, `[rows, positions]`, in a tuple
+    texts: int = 1  # in each row of the batch
 
     @classmethod
     def of(cls, mask: Tensor) -> "_Padding":
-        return cls(mask.flatten(0, -2), mask.shape[:-2].numel())
+        batch, width = mask.shape[-2:]
+        texts = mask.shape[:-2].numel()
+        mask = mask.flatten(0, -2)
+        places = torch.arange(width)
+        order = torch.where(mask, places, width).argsort(1)
+        inside = mask.gather(1, order)
+        reverse = torch.where(inside, inside.sum(1, keepdim=True) - 1 - places, places)
+        rows = torch.arange(mask.shape[0])
+        order, reverse = ((index + rows[:, None] * width).flatten() for index in (order, reverse))
+        return cls(order, reverse, (inside,), rows, (batch, width), mask.shape[0], texts)
 
     def pack(self, padded: Tensor) -> Tensor:
-        return torch.cat([padded] * self.texts)
+        return torch.cat([padded] * self.texts).flatten(0, 1)[self.indices]
 
     def pad(self, packed: Tensor) -> Tensor:
-        return (packed * self.mask[:, :, None]).unflatten(0, (self.texts, -1)).sum(0)
+        mask = self.batch_sizes[0].view(-1, *[1] * (packed.dim() - 1))
+        padded = torch.zeros_like(packed).index_copy(0, self.indices, packed * mask)
+        return padded.unflatten(0, (self.texts, *self.shape)).sum(0)
 
 
-class _PaddedElmo(ElmoModel):
-    packing_type = _Padding
-
-    def read_layers(
-        self,
-        inputs: Tensor,
-        packing: _Padding,
-        state: State | None = None,
-        output_hidden_states: bool | None = None,
-        backward_inputs: Tensor | None = None,
-    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
-        if backward_inputs is not None:
-            raise ValueError("backward_input_ids cannot be exported: both directions read input_ids.")
-        vectors = packing.pack(inputs)
-        if not inputs.is_floating_point() and self.char_encoder.embedding is None:
-            vectors = self.char_encoder(vectors)
-        elif not inputs.is_floating_point():
-            distinct, index = torch.unique(vectors.flatten(0, 1), dim=0, return_inverse=True)
-            characters = distinct[:, self.char_encoder.character_columns]
-            vectors = self.char_encoder._project(self.char_encoder._convolve(characters), distinct)
-            vectors = vectors.index_select(0, index).unflatten(0, packing.mask.shape)
-        vectors = vectors * packing.mask[:, :, None]
-        state = self.bilm.initial_state(vectors.shape[0], vectors) if state is None else state
-        x = torch.stack((vectors, vectors.flip(1)))
-        outputs, state = self.bilm.run(x, state, packing)
-        layers = [torch.cat((x[0], x[1].flip(1)), dim=2) for x in (x, *outputs)]
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        return layers, tuple(map(packing.pad, layers)) if wanted else None, state
-
-
-class _PaddedLSTM(ElmoLSTM):
-    def forward(self, x: Tensor, state: State, packing: _Padding, directions: Sequence[int]) -> tuple[Tensor, State]:
-        weights = [self.weights(direction) for direction in directions]
-        return read_both_ways(x, packing.mask, (state[0].to(x.dtype), state[1]), weights, *self.clips)
-
-
-class _PaddedBiLSTM(ElmoBiLSTM):
-    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        shape = 2, vectors.shape[0], self.lstm.hidden_size
-        for layer in range(self.lstm.num_layers):
-            both = self.lstm.all_weights[2 * layer : 2 * layer + 2]
-            weights = [LstmWeights(ih, hh, bias_ih + bias_hh, None) for ih, hh, bias_ih, bias_hh in both]
-            x = torch.stack((vectors, vectors.flip(1)))
-            start = vectors.new_zeros(shape), vectors.new_zeros(shape)  # a scan refuses one tensor for both
-            x, _ = read_both_ways(x, mask, start, weights)
-            vectors = torch.cat((x[0], x[1].flip(1)), dim=2)
-        return vectors
-
-
-class _PaddedClassifier(ElmoForSequenceClassification):
-    def read_words(self, inputs: ElmoInputs) -> ElmoTexts:
-        """The words at their own positions. (How many texts a row holds is not known when a graph is traced.)"""
-        mask, boundaries = inputs.masks
-        texts = [mask]
-        if self.reads_text_pairs:
-            number = ((boundaries & mask).cumsum(1) + 1) // 2
-            texts = [mask & (number == 1), mask & (number == 2)]
-        packing = _Padding.of(torch.stack(texts))
-        layers = {"layers": [], "hidden_states": None}
-        if self.config.use_elmo:
-            (layers,) = self._layers(inputs, [packing])
-        words = [text if self.reads_boundaries else text & ~boundaries for text in texts]
-        alignment = self.elmo.scalar_mix.alignment if self.config.use_elmo else None
-        texts = [_Places(own, own, inputs.word_vector_ids, None) for own in words]
-        return ElmoTexts(texts, packing=packing, alignment=alignment, **layers)
-
-
-class _Places(ElmoText):
-    """Words at their own positions, padded where they were."""
-
+class _PaddedText(ElmoText):
     def align(self, values: Tensor) -> Tensor:
-        return values
+        return _Padding.of(self.is_read).pack(values).unflatten(0, self.is_read.shape)
+
+    def place(self, values: Tensor) -> Tensor:
+        return _Padding.of(self.is_read).pad(values.flatten(0, 1))
 
 
-PADDED: dict[type[nn.Module], type[nn.Module]] = {
-    ElmoModel: _PaddedElmo,
-    ElmoLSTM: _PaddedLSTM,
-    ElmoBiLSTM: _PaddedBiLSTM,
-    ElmoForSequenceClassification: _PaddedClassifier,
-    ElmoForPreTraining: ElmoForPreTraining,
+def _character_encoder(self: Any, character_ids: Tensor) -> Tensor:
+    if self.embedding is None:
+        return self._project(None, character_ids)
+    distinct, index = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
+    vectors = self._project(self._convolve(distinct[:, self.character_columns]), distinct)
+    return vectors.index_select(0, index).unflatten(0, character_ids.shape[:-1])
+
+
+def _lstm(self: Any, x: Tensor, state: State, masks: Any, directions: Sequence[int]) -> tuple[Tensor, State]:
+    return read_both_ways(x, state, masks[0], [self.weights(direction) for direction in directions], self.clips)
+
+
+def _bilstm(self: Any, vectors: Tensor, mask: Tensor) -> Tensor:
+    packing = _Padding.of(mask)
+    words = packing.pack(vectors)
+    shape = 2, mask.shape[0], self.lstm.hidden_size
+    for layer in range(self.lstm.num_layers):
+        both = self.lstm.all_weights[2 * layer : 2 * layer + 2]
+        weights = [LstmWeights(ih, hh, bias_ih + bias_hh, None) for ih, hh, bias_ih, bias_hh in both]
+        start = words.new_zeros(shape), words.new_zeros(shape)  # a scan refuses one tensor for both
+        x = torch.stack((words, words[packing.reverse]))
+        words = packing.join(read_both_ways(x, start, packing.batch_sizes[0], weights)[0])
+    return packing.pad(words)
+
+
+def _highway_lstm(self: Any, words: Tensor, masks: Sequence[Tensor]) -> Tensor:
+    inputs = nn.functional.linear(words, self.weight_ih, self.bias).unflatten(0, masks[0].shape).transpose(0, 1)
+    gates, highway = inputs.split(5 * self.hidden_size, dim=2)
+    weight_hh = self.weight_hh.T
+
+    def step(now, state):
+        return self.step(*now, *state, weight_hh)
+
+    state = highway.new_zeros(highway.shape[1:]), highway.new_zeros(highway.shape[1:])
+    return _scan(step, (gates, highway), state, masks[0].T)[0].transpose(0, 1).flatten(0, 1)
+
+
+# What is replaced in classes of hf_elmo, by name; `None` for a class that cannot be exported.
+PADDED: dict[str, dict[str, Any] | None] = {
+    "ElmoModel": {"packing_type": _Padding},
+    "ElmoCharacterEncoder": {"forward": _character_encoder},
+    "ElmoLSTM": {"forward": _lstm},
+    "ElmoTaskModel": {"text_type": _PaddedText},
+    "ElmoBiLSTM": {"forward": _bilstm},
+    "ElmoAlternatingLSTM": {"packing_type": _Padding},
+    "ElmoHighwayLSTM": {"forward": _highway_lstm},
+    "ElmoWordCharacters": None,
+    "ElmoForCoreferenceResolution": None,
 }
 
 
 def read_both_ways(
-    inputs: Tensor,
-    mask: Tensor,
-    state: State,
-    weights: Sequence[LstmWeights],
-    cell_clip: float | None = None,
-    proj_clip: float | None = None,
+    x: Tensor, state: State, mask: Tensor, weights: Sequence[LstmWeights], clips: Sequence = (None, None)
 ) -> tuple[Tensor, State]:
     """[`hf_elmo.modeling_elmo.bilstm_layer`] of a forward and a backward LSTM as one `scan` over padded words.
 
-    `inputs` are `[2, rows, words, input]`, the second half in reverse order; `mask` is `[rows, words]`, true for words,
-    in text order. Padding may be at any position: it leaves the state unchanged, and its outputs are zero."""
+    `x` is `[2, rows * words, input]`, each direction in its reading order; `mask` is `[rows, words]`, true for words.
+    Padding leaves the state unchanged, and its outputs are zero."""
+    stacked = LstmWeights(*(w if w is None else w.detach() for w in stack_directions(weights, x.dtype)))
+    gates = torch.baddbmm(stacked.bias.unsqueeze(1), x, stacked.weight_ih.mT)
+    gates = gates.unflatten(1, mask.shape).permute(2, 0, 1, 3)
+
+    def step(now, state):
+        return lstm_step(now[0], *state, stacked, clips)
+
+    outputs, state = _scan(step, (gates,), state, mask.T[:, None])
+    return outputs.permute(1, 2, 0, 3).flatten(1, 2), state
+
+
+def _scan(step: Callable, inputs: Sequence[Tensor], state: State, mask: Tensor) -> tuple[Tensor, State]:
+    """The outputs and the last state of `step`, which makes the next state of `inputs` (words first) and a state."""
     from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
 
-    _, rows, words, size = inputs.shape
-    stacked = LstmWeights(*(w if w is None else w.detach() for w in stack_directions(weights, inputs.dtype)))
-    flat = inputs.reshape(2, rows * words, size)
-    gates = torch.baddbmm(stacked.bias.unsqueeze(1), flat, stacked.weight_ih.mT)
-    gates = gates.reshape(2, rows, words, gates.shape[-1]).permute(2, 0, 1, 3).detach()
+    def masked_step(before, now):  # no annotations: strict export cannot read them
+        *now, is_word = now
+        after = step(now, before)
+        hidden, cell = (torch.where(is_word, *parts) for parts in zip(after, before, strict=True))
+        return (hidden, cell), after[0] * is_word
 
-    def step(before, now):  # no annotations: strict export cannot read them
-        (input_half, is_word) = now
-        (hidden, cell) = before
-        new_hidden, new_cell = lstm_step(input_half, hidden, cell, stacked, (cell_clip, proj_clip))
-        hidden = torch.where(is_word, new_hidden, hidden)
-        cell = torch.where(is_word, new_cell, cell)
-        return (hidden, cell), new_hidden * is_word
-
-    masks = torch.stack((mask, mask.flip(1))).permute(2, 0, 1).unsqueeze(-1)
-    state, outputs = scan(step, (state[0], state[1]), (gates, masks))
-    return outputs.permute(1, 2, 0, 3), state
+    state, outputs = scan(masked_step, tuple(state), (*(part.detach() for part in inputs), mask.unsqueeze(-1)))
+    return outputs, state

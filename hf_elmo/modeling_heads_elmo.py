@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from .modeling_elmo import (
     align_left,
     count_labels,
     distinct_rows,
+    scatter,
     token_masks,
 )
 
@@ -80,18 +81,22 @@ class ElmoInputs:
         return token_masks(self.attention_mask, self.special_tokens_mask, self.input_ids, vectors, self.word_vector_ids)
 
 
-@dataclass
 class ElmoText:
-    """What a head reads of one text of each row: the words, and the boundaries if the head `reads_boundaries`."""
+    """What a head reads of one text of each row: the words, and the boundaries if the head `reads_boundaries`; and its
+    part of `word_vector_ids` and `word_characters`, `[batch, words, ...]`."""
 
-    is_read: Tensor  # [batch, positions], bool
-    mask: Tensor  # [batch, words], bool, what is read, at the left end of each row
-    word_vector_ids: Tensor | None  # [batch, words]
-    word_characters: Tensor | None  # [batch, words, longest]
+    def __init__(self, is_read: Tensor, *inputs: Tensor | None) -> None:
+        self.is_read = is_read  # [batch, positions], bool
+        self.mask = self.align(is_read)  # [batch, words], bool, what is read, at the left end of each row
+        self.word_vector_ids, self.word_characters = (x if x is None else self.align(x) for x in inputs)
 
     def align(self, values: Tensor) -> Tensor:
         """Values `[batch, positions, ...]` to those of what is read, `[batch, words, ...]`."""
         return align_left(values, self.is_read)[0]
+
+    def place(self, values: Tensor) -> Tensor:
+        """Values `[batch, words, ...]` of what is read to `[batch, positions, ...]`, zeros elsewhere."""
+        return scatter(values[self.mask], self.is_read)
 
 
 @dataclass
@@ -275,6 +280,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     encoder_types: tuple[str | None, ...] = (None,)
     reads_text_pairs = False  # whether each row holds two texts, which the biLM reads separately
     reads_boundaries = False  # whether the head reads the vectors of `<S>` and `</S>`, too
+    text_type: ClassVar[type[ElmoText]] = ElmoText  # another one for exports
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
@@ -331,9 +337,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         texts = []
         for text in masks:
             is_read = text if self.reads_boundaries else text & ~boundaries
-            _, mask = align_left(is_read, is_read)
-            given = (inputs.word_vector_ids, inputs.word_characters)
-            texts.append(ElmoText(is_read, mask, *(x if x is None else align_left(x, is_read)[0] for x in given)))
+            texts.append(self.text_type(is_read, inputs.word_vector_ids, inputs.word_characters))
         if not self.config.use_elmo:
             return ElmoTexts(texts, [], None, None, None)
         packings = [self.elmo.packing_type.of(torch.stack(masks))]
@@ -353,7 +357,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         number = ((boundaries & mask).cumsum(1) + 1) // 2  # each text has two boundaries
         expected = 1 + self.reads_text_pairs
         counts = (number * mask).amax(1)
-        if (counts > expected).any() or (self.reads_text_pairs and (counts < 2).any()):
+        wrong = (counts > expected) | (counts < 2) & self.reads_text_pairs
+        if not torch.compiler.is_compiling() and wrong.any():  # an exported graph reads no values
             readers = "question answering and, with classifier_text_pairs, classifiers read tokenizer(first, second)"
             raise ValueError(f"each row must hold {expected} texts, but the rows hold {counts.tolist()}: {readers}.")
         return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]

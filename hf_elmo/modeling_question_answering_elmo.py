@@ -9,7 +9,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, count_labels, refuse_unknown, scatter
+from .modeling_elmo import State, count_labels, refuse_unknown
 from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoTexts
 from .modeling_pooling_elmo import ElmoAttentionPooling, masked_softmax, max_over
 
@@ -201,9 +201,9 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         start, end, no_answer = self.qa_outputs(read)
         passage = read.texts[1]
         mask, _ = inputs.masks
-        unpadded = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-        in_passage = scatter(passage.is_read[mask], unpadded)  # with padding moved to the right
-        start, end = (_at_words(scores[passage.mask], in_passage, no_answer) for scores in (start, end))
+        order = torch.where(mask, mask.cumsum(1), mask.shape[1] + 1).argsort(1)  # moves padding to the right
+        in_passage = passage.is_read.gather(1, order)
+        start, end = (_at_words(passage.place(x).gather(1, order), in_passage, no_answer) for x in (start, end))
         loss = None
         if start_positions is not None and end_positions is not None:
             starts, ends = (positions.view(-1).to(in_passage.device) for positions in (start_positions, end_positions))
@@ -236,7 +236,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
 
 
 def _at_words(scores: Tensor, in_passage: Tensor, no_answer: Tensor | None) -> Tensor:
-    """Puts the scores of all passage words where `in_passage` is true, and `no_answer / 2` at position 0."""
-    lowest = torch.finfo(scores.dtype).min
-    logits = scores.new_full(in_passage.shape, lowest).masked_scatter(in_passage, scores)
-    return logits if no_answer is None else torch.cat((no_answer[:, None] / 2, logits[:, 1:]), dim=1)
+    """The scores where `in_passage` is true, and `no_answer / 2` at position 0; elsewhere the lowest number."""
+    logits = scores.masked_fill(~in_passage, torch.finfo(scores.dtype).min)
+    is_first = torch.arange(logits.shape[1], device=logits.device) == 0
+    return logits if no_answer is None else torch.where(is_first, no_answer[:, None] / 2, logits)

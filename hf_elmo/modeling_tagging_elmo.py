@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import Packing, State, count_labels, refuse_unknown, scatter
+from .modeling_elmo import Packing, State, count_labels, refuse_unknown
 from .modeling_heads_elmo import ElmoHead, ElmoInputs, ElmoTaskModel, ElmoText, ElmoTexts, require
 from .pipeline_elmo import ElmoTokenClassificationPipeline, choose_pipeline
 
@@ -100,17 +100,11 @@ class ElmoCRF(nn.Module):
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words]`, the best sequence of each row among those that are allowed (Viterbi); -100 at padding."""
-        emissions, start, transitions, end = self._in_float32(emissions)
-        impossible = -torch.inf if self.sums_probabilities else IMPOSSIBLE
-        if self.allowed is not None:
-            forbidden = ~torch.tensor(self.allowed, device=emissions.device)
-            start = start.masked_fill(forbidden[-1, :-1], impossible)
-            transitions = transitions.masked_fill(forbidden[:-1, :-1], impossible)
-            end = end.masked_fill(forbidden[:-1, -1], impossible)
+        emissions, start, transitions, end = self.decoding_scores(emissions)
         if self.sums_probabilities:
             # AllenNLP sums from 100,000 on, in float32, hence in steps of 1/128, and its `topk` also reads two further
             # labels, begin and end, of which the choice among equal sums depends.
-            emissions = nn.functional.pad(emissions.softmax(2), (0, 2), value=impossible)
+            emissions = nn.functional.pad(emissions.softmax(2), (0, 2), value=-torch.inf)
             start, end = (nn.functional.pad(part, (0, 2)) for part in (start + 1e5, end))
             transitions = nn.functional.pad(transitions, (0, 2, 0, 2))
         score = start + emissions[:, 0]
@@ -125,6 +119,17 @@ class ElmoCRF(nn.Module):
         for pointer in reversed(pointers):
             labels.append(pointer.gather(1, labels[-1][:, None])[:, 0])
         return torch.stack(labels[::-1], dim=1).masked_fill(~mask, IGNORE_INDEX)
+
+    def decoding_scores(self, emissions: Tensor) -> tuple[Tensor, ...]:
+        """What `decode` adds up: the emissions, and the scores of starts, transitions and ends."""
+        emissions, start, transitions, end = self._in_float32(emissions)
+        impossible = -torch.inf if self.sums_probabilities else IMPOSSIBLE
+        if self.allowed is not None:
+            forbidden = ~torch.tensor(self.allowed, device=emissions.device)
+            start = start.masked_fill(forbidden[-1, :-1], impossible)
+            transitions = transitions.masked_fill(forbidden[:-1, :-1], impossible)
+            end = end.masked_fill(forbidden[:-1, -1], impossible)
+        return emissions, start, transitions, end
 
     def _best(self, scores: Tensor) -> Sequence[Tensor]:
         """The highest of the scores over their axis 1, and their indices."""
@@ -189,12 +194,17 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
         outputs = []
         for step_gates, step_highway in zip(gates.split(batch_sizes), highway.split(batch_sizes), strict=True):
             size = len(step_highway)  # rows that have ended are the last ones
-            i, f, g, o, r = torch.addmm(step_gates, hidden[:size], weight_hh).chunk(5, dim=1)
-            cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
-            hidden = torch.lerp(step_highway, (o.sigmoid() * cell.tanh()).to(step_highway), r.sigmoid())
+            hidden, cell = self.step(step_gates, step_highway, hidden[:size], cell[:size], weight_hh)
             hidden = hidden * dropout_mask[:size]
             outputs.append(hidden)
         return torch.cat(outputs)
+
+    @staticmethod
+    def step(gates: Tensor, highway: Tensor, hidden: Tensor, cell: Tensor, weight_hh: Tensor) -> State:
+        """The next hidden state and cell."""
+        i, f, g, o, r = torch.addmm(gates, hidden, weight_hh).chunk(5, dim=1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        return torch.lerp(highway, (o.sigmoid() * cell.tanh()).to(highway), r.sigmoid()), cell
 
 
 class ElmoAlternatingLSTM(nn.Module):
@@ -202,6 +212,7 @@ class ElmoAlternatingLSTM(nn.Module):
     2017, section 2.2; Zhou and Xu 2015). The output is zero at positions that the mask leaves out."""
 
     directions = 1  # of each layer
+    packing_type = Packing  # another one for exports
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
@@ -215,7 +226,7 @@ class ElmoAlternatingLSTM(nn.Module):
     @torch.compiler.disable  # the packing differs from batch to batch
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
-        packing = Packing.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
+        packing = self.packing_type.of(mask | ~mask.any())  # without words, padding is read: parameters get gradients
         words = self.dropout(packing.pack(vectors))
         if any(layer.training and layer.gradient_checkpointing for layer in self.layers):
             words.requires_grad_()  # else a reentrant checkpoint computes no gradients
@@ -356,7 +367,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         read = self.read_words(inputs)
         (words,) = read.texts
         scores = self.classifier(read, token_type_ids)
-        logits = scatter(scores[words.mask], words.is_read)
+        logits = words.place(scores)
         crf = self.classifier.crf
         loss = tags = None
         if labels is not None:
@@ -368,7 +379,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
                 loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
             loss = self.regularize(loss, labels, num_items_in_batch)
         if crf is not None and not self.training:
-            tags = scatter(crf(scores, words.mask)[words.mask], words.is_read).masked_fill(~words.is_read, IGNORE_INDEX)
+            tags = words.place(crf(scores, words.mask)).masked_fill(~words.is_read, IGNORE_INDEX)
         return ElmoTokenClassifierOutput(loss, logits, tags, read.hidden_states)
 
     @torch.compiler.disable  # it reads values

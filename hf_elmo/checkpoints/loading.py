@@ -83,8 +83,10 @@ def load_weights(name: Any, model_class: Any = ElmoModel, dtype: Dtype = None, d
     place = locate(name)
     device = find_device(device)
     if model_class is None:
-        architectures = load_config(place).architectures or [""]
-        model_class = getattr(names, architectures[0], ElmoModel)  # of a subclass that is not known here, the biLM
+        name = (load_config(place).architectures or ["ElmoModel"])[0]
+        if name not in names.__all__:
+            raise ValueError(f"{place} is of the class {name}, which is not hf_elmo's: pass the model, not its name.")
+        model_class = getattr(names, name)
     with no_progress_bar():
         return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
 

@@ -90,7 +90,7 @@ def export(
 ) -> None:
     """Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new folder OUT. This
     format has no scalar mix, heads or softmax. With --onnx, write the ONNX file OUT for any batch size and length; it
-    includes the scalar mix and a classifier's head."""
+    includes the scalar mix and the head."""
     from hf_elmo import conversion
 
     if onnx:

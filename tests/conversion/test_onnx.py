@@ -1,5 +1,6 @@
 """Exported graphs, run by torch and by onnxruntime: the model's numbers at every batch and length, padded anywhere."""
 
+import json
 import re
 import shlex
 import shutil
@@ -13,21 +14,29 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 import hf_elmo
-from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoTokenizer
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.conversion import export_onnx, exportable
 from hf_elmo_cli import main
 from tests.factories import save_checkpoint, small_model, write_lines
-from tests.heads import VECTORS, batch_of, make, without_labels
+from tests.heads import TAGGER, VECTORS, batch_of, make, without_labels, word_positions
 
-CLASSIFIERS = {
+PAGE = Path(__file__).parents[2] / "docs/guides/onnx.md"
+BLOCKS = re.findall(r"^```\w*\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+HEADS = {
     "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
     "bilstm": ("last", {"encoder_num_layers": 2}),
     "biattentive": ("biattentive", {}),
     "esim": ("esim", {}),
     "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
     "word vectors alone": ("pooled", {**VECTORS, "use_elmo": False}),
+    "tagger": ("tagger", {}),
+    "crf": ("crf", VECTORS),
+    "alternating": ("roles", {}),
+    "highway": ("roles", {"encoder_type": "highway", "classifier_hidden_size": 13}),
+    "no answer": ("no answer", {}),
 }
 
 
@@ -53,7 +62,7 @@ def assert_same_numbers(model: PreTrainedModel, file: Path, inputs: list[dict]) 
             field, _, number = name.partition(".")
             expected = getattr(output, field)
             expected = expected[int(number)] if number else expected
-            np.testing.assert_allclose(array, expected.numpy(), atol=5e-6, rtol=0, err_msg=name)
+            np.testing.assert_allclose(array, expected.numpy(), atol=1e-5, rtol=0, err_msg=name)
 
 
 def names_and_shapes(values: list) -> dict[str, list]:
@@ -73,6 +82,14 @@ def test_a_model_and_its_layers(model, tmp_path):
     assert names_and_shapes(session.get_outputs()) == outputs
     assert [path.name for path in file.parent.iterdir()] == ["elmo.onnx"]
     assert str(Path(hf_elmo.__file__).parent).encode() not in file.read_bytes()
+    from onnxruntime.quantization import quantize_dynamic
+
+    quantize_dynamic(file, tmp_path / "int8.onnx")
+    inputs = {value.name: batches("no head")[0][value.name].numpy() for value in session.get_inputs()}
+    exact, quantized = (
+        each.run(["pooler_output"], inputs)[0] for each in (session, session_of(tmp_path / "int8.onnx"))
+    )
+    assert np.corrcoef(exact.ravel(), quantized.ravel())[0, 1] > 0.99
 
 
 @pytest.mark.slow
@@ -90,22 +107,61 @@ def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vecto
     assert [output.name for output in session_of(file).get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
 
 
+def assert_decoded(model: PreTrainedModel, file: Path, inputs: list[dict]) -> None:
+    """By the function of docs/guides/onnx.md, from what stands in the file."""
+    session = session_of(file)
+    about = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
+    assert {int(number): label for number, label in about["id2label"].items()} == model.config.id2label
+    names = {"about": about, "np": np}
+    exec(next(block for block in BLOCKS if block.startswith("def decode(")), names)
+    for batch in inputs:
+        output = model(**batch)
+        tags = output.logits.argmax(2) if output.tags is None else output.tags
+        (logits,) = session.run(["logits"], {name: value.numpy() for name, value in batch.items()})
+        for scores, row, is_word in zip(logits, tags, word_positions(batch), strict=True):
+            assert list(names["decode"](scores[is_word])) == row[is_word].tolist()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "changes"), CLASSIFIERS.values(), ids=CLASSIFIERS)
-def test_classifiers_by_the_command(tmp_path, capsys, name: str, changes: dict) -> None:
-    model, file = make(name, **changes), tmp_path / "classifier.onnx"
+@pytest.mark.parametrize(("name", "changes"), HEADS.values(), ids=HEADS)
+def test_heads_by_the_command(tmp_path, capsys, name: str, changes: dict) -> None:
+    model, file = make(name, **changes), tmp_path / "head.onnx"
     save_checkpoint(tmp_path / "model", model)
     assert main(["export", str(file), "--model", str(tmp_path / "model"), "--onnx"]) == 0
     assert capsys.readouterr().out == f"{file}: written\n"
-    assert_same_numbers(model, file, batches(name, "word_vectors_size" in changes))
-    assert names_and_shapes(session_of(file).get_outputs()) == {"logits": ["batch", 3]}
+    inputs = batches(name, "word_vectors_size" in changes)
+    assert_same_numbers(model, file, inputs)
+    if isinstance(model, TAGGER):
+        assert_decoded(model, file, inputs)
+
+
+class Doubled(TAGGER):
+    def forward(self, *args: object, **kwargs: object) -> object:
+        output = super().forward(*args, **kwargs)
+        output.logits = 2 * output.logits
+        return output
+
+
+def adapted(model: PreTrainedModel) -> PreTrainedModel:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    targets = {"target_modules": ["carry", "projection"], "target_parameters": ["lstm.weight_hh", "lstm.weight_ih"]}
+    config = peft.LoraConfig(task_type="TOKEN_CLS", r=2, init_lora_weights=False, **targets)
+    return peft.get_peft_model(model, config).eval()
+
+
+def of_remote_code(model: PreTrainedModel) -> PreTrainedModel:
+    name = "modeling_tagging_elmo.ElmoForTokenClassification"
+    return get_class_from_dynamic_module(name, model.name_or_path).from_pretrained(model.name_or_path)
 
 
 @pytest.mark.slow
-def test_the_model_in_a_tagger(tmp_path) -> None:
-    """(docs/guides/onnx.md has the model that ships.)"""
-    tagger = small_model(ElmoForTokenClassification)
-    assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
+@pytest.mark.parametrize("change", [lambda model: Doubled.from_pretrained(model.name_or_path), adapted, of_remote_code])
+def test_a_model_is_exported_as_its_class(tmp_path, change: Callable) -> None:
+    save_checkpoint(tmp_path / "model", make("roles", tagging_indicator_size=None, freeze_bilm=False))
+    model = change(TAGGER.from_pretrained(tmp_path / "model"))
+    file = export_onnx(model, tmp_path / "tagger.onnx")
+    assert_same_numbers(getattr(model, "get_base_model", lambda: model)(), file, batches("tagger"))
+    assert "transitions" in session_of(file).get_modelmeta().custom_metadata_map
 
 
 def exported_by_torch(model: PreTrainedModel, example: dict[str, Tensor]) -> Callable:
@@ -136,28 +192,47 @@ def test_other_exporters(name: str, export: Callable) -> None:
             torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0)
 
 
-def test_a_file_that_is_there_stays_and_a_mix_that_depends_on_its_batch_is_refused(model, tmp_path):
+@pytest.mark.parametrize(
+    ("refused", "name", "changes"),
+    [
+        ("scalar_mix_layer_norm", "layer norm", {}),
+        ("carry_state", "pairs", {"carry_state": True}),
+        ("ElmoForCoreferenceResolution", "resolver", {}),
+        ("ElmoWordCharacters", "tagger", {"word_characters": "abc"}),
+        ("tagging_sums_probabilities", "roles", {"tagging_sums_probabilities": True}),
+    ],
+)
+def test_what_has_no_graph_is_refused_by_name(tmp_path, refused: str, name: str, changes: dict) -> None:
+    pytest.importorskip("onnxscript")
+    with pytest.raises(ValueError, match=refused):
+        export_onnx(make(name, **changes), tmp_path / "model.onnx")
+
+
+def test_a_trace_which_would_keep_the_lengths_of_its_example_is_refused() -> None:
+    model = make("pooled", **VECTORS, use_elmo=False)
+    with pytest.raises(RuntimeError, match="export_onnx"):
+        torch.jit.trace(model, example_kwarg_inputs=batches("pooled", words=True)[0], strict=False)
+
+
+def test_a_file_that_is_there_stays_and_a_class_that_is_not_known_is_no_bilm(model, tmp_path):
     pytest.importorskip("onnxscript")
     file = write_lines(tmp_path / "elmo.onnx", ["mine"])
     with pytest.raises(FileExistsError, match=r"elmo\.onnx"):
         export_onnx(model, file)
     assert file.read_text() == "mine\n"
-    with pytest.raises(ValueError, match="scalar_mix_layer_norm"):
-        export_onnx(small_model(scalar_mix_layer_norm=True), tmp_path / "other.onnx")
-    assert list(tmp_path.iterdir()) == [file]
+    Doubled(make("tagger").config).save_pretrained(tmp_path / "doubled")
+    with pytest.raises(ValueError, match="Doubled"):
+        export_onnx(tmp_path / "doubled", tmp_path / "other.onnx")
 
 
 @pytest.mark.slow
 def test_onnx_runtime_without_pytorch_and_hf_elmo(tmp_path, monkeypatch) -> None:
     """The production recipe of docs/guides/onnx.md, as it is printed, in an environment that holds nothing else."""
-    root = Path(__file__).parents[2]
-    page = (root / "docs/guides/onnx.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```\w*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    export, save, install, serve, printed = blocks[:5]
+    export, save, install, serve, printed = BLOCKS[:5]
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(export.partition("\n")[0])[2:]) == 0
     exec(save, {})
-    shutil.copy(root / "constraints.txt", tmp_path)
+    shutil.copy(PAGE.parents[2] / "constraints.txt", tmp_path)
     subprocess.run(install, shell=True, check=True)
     python = tmp_path / "server" / "bin" / "python"
     done = subprocess.run([python, "-I", "-c", serve], capture_output=True, text=True)
