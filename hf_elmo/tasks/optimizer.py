@@ -1,11 +1,9 @@
 """Learning rates of their own for parts of a model: the biLM, the mixes of its layers, the word vectors."""
 
-import weakref
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import TrainingArguments
 
 # The part of a model with a learning rate of its own, by the name of a module.
@@ -54,21 +52,15 @@ def optimizer_cls_and_kwargs(
             groups.setdefault((part, decays), group)["params"].append(parameter)
     optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
     options = getattr(arguments, "adagrad_settings", {}) | options  # of ElmoPreTrainingArguments
-    if groups:
-        _require_gradients(next(iter(groups.values()))["params"][0])
-    return optimizer, {**options, "params": list(groups.values())}
+
+    def begin(self: Optimizer, *arguments: Any, **options: Any) -> None:
+        optimizer.__init__(self, *arguments, **options)
+        self.register_step_pre_hook(_require_gradients)
+
+    return type(optimizer.__name__, (optimizer,), {"__init__": begin}), {**options, "params": list(groups.values())}
 
 
-def _require_gradients(first: nn.Parameter) -> None:
-    """Has the first step of the optimizer whose first parameter this is raise ValueError if none has a gradient: of
-    another model than the one that is trained, the optimizer would skip all."""
-    own = weakref.ref(first)
-
-    def check(optimizer: Optimizer, *_: object) -> None:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if parameters[0] is own():
-            handle.remove()
-            if all(parameter.grad is None for parameter in parameters):
-                raise ValueError("optimizer_cls_and_kwargs got a model that is not trained: pass None with model_init.")
-
-    handle = register_optimizer_step_pre_hook(check)
+def _require_gradients(optimizer: Optimizer, *_: object) -> None:
+    """Raises ValueError if no parameter has a gradient: the parameters of another model would be skipped."""
+    if all(parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]):
+        raise ValueError("optimizer_cls_and_kwargs got a model that is not trained: pass None with model_init.")
