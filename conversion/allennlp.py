@@ -63,8 +63,8 @@ def numbered(table: Iterable[Entry], present: Collection[str]) -> Iterator[Entry
 
 
 def read_tensors(table: Iterable[Entry], datasets: NamedArrays, config: ElmoConfig, where: str) -> NamedArrays:
-    """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of a file by
-    name. Raises ValueError, which calls the file `where`, if a dataset is missing, of another shape, or in no entry."""
+    """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of the file
+    `where` by name. Raises ValueError if one is missing, of another shape, or in no entry."""
     with torch.device("meta"):
         state = new_model(config).state_dict()
     shapes = {key.removeprefix("elmo."): tuple(tensor.shape) for key, tensor in state.items()}
@@ -193,8 +193,7 @@ def identities(config: ElmoConfig) -> dict[str, NamedArrays]:
 
 
 def read_options(file: Path) -> dict[str, Any]:
-    """The fields of the configuration that an `options.json` describes, without those that only the weights determine.
-    Raises ValueError if one is missing. Options of a training are ignored."""
+    """The fields of the configuration that an `options.json` describes; ValueError if one is missing."""
     options = read_json(file)
     fields = {}
     for part in FIELDS if options.get("char_cnn") else ["lstm"]:
@@ -224,8 +223,7 @@ def read_bilm(
 ) -> tuple[ElmoConfig, NamedArrays]:
     """The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix. `fields` are those of
     the configuration that the weights do not determine; with `vocab_size` the softmax is read. `vocabulary` has the
-    words of a word-level model, in the order of the rows of `embedding`. Raises ValueError, which calls the file of the
-    `datasets` `where`, as [`read_tensors`], or if the vocabulary is not that of the model."""
+    words of the rows of `embedding`. Raises ValueError as [`read_tensors`], or for the vocabulary of another model."""
     # The single layer of a model that bilm-tf saved has another path.
     datasets = {name.replace("RNN/LSTMCell", "RNN/MultiRNNCell/Cell0/LSTMCell"): x for name, x in datasets.items()}
     fields = {**fields, "cell_projection": any(name.endswith("/W_P_0") for name in datasets) or None}
@@ -269,29 +267,23 @@ def read_allennlp(source: Path, *others: Path) -> Source:
     `*options*.json` and one `*.hdf5`. The next path is the vocabulary, by default a file beside the weights: for a
     word-level model the only `vocab*.txt`; else, of the softmax, `vocab.txt` or `vocab.txt.gz`.
     """
-    paths = (source, *others)
-    if not others or source.is_dir():
-        paths = (_only(source, "*options*.json"), _only(source, "*.hdf5"), *others)
-    options, weights, *vocabularies = paths
+    files = [source]
+    if source.is_dir():
+        files = find_files(source, "*options*.json") + find_files(source, "*.hdf5")
+        if [file.suffix for file in files] != [".json", ".hdf5"]:
+            raise ValueError(f"{source} has {[file.name for file in files]}: give the paths of one model's files.")
+    options, weights, *vocabularies = [*files, *others]
     fields = read_options(options)
-    datasets = read_hdf5(weights)
     needs_words = not fields["char_filters"]
     if not vocabularies:
         found = find_files(weights.parent, "vocab*.txt" if needs_words else "vocab.txt*")
         vocabularies = [file for file in found if file.suffix in (".txt", ".gz")]
     embedded = read_vocabulary(vocabularies[0]) if len(vocabularies) == 1 and needs_words else ()
-    config, arrays = read_bilm(fields, datasets, str(weights), embedded)
+    config, arrays = read_bilm(fields, read_hdf5(weights), str(weights), embedded)
     of_simple_elmo = (options.name, weights.name) == ("options.json", "model.hdf5")
     splitting = "lm1b" if config.char_filters and not of_simple_elmo else "whitespace"
     files = [options, weights, *vocabularies[:1]]
     return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=next(iter(vocabularies), None))
-
-
-def _only(folder: Path, pattern: str) -> Path:
-    files = find_files(folder, pattern)
-    if len(files) != 1:
-        raise ValueError(f"{folder} has {len(files)} files {pattern}: give the paths of one model's files.")
-    return files[0]
 
 
 def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> ElmoModel:
@@ -302,7 +294,7 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
         dtype: `"float32"`, `"bfloat16"` or `"float16"`.
 
     Raises:
-        FileNotFoundError, OSError: a file does not exist, or `weights` is no HDF5 file.
+        OSError: a file does not exist, or `weights` is no HDF5 file.
         ValueError: options or datasets are not an ELMo's; or a weight is NaN, infinite or too large for `dtype`.
     """
     source = read_allennlp(Path(options), Path(weights))
@@ -311,12 +303,10 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
 
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     """Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and
-    simple_elmo read. Converted back, the files give the same tensors bit by bit (in float32, also for a model in half
-    precision).
+    simple_elmo read. Converted back, the files give the same tensors bit by bit (in float32).
 
     The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
-    AllenNLP itself rejects a model without skip connections, and a word-level model, whose words are written as
-    `vocab.txt`; bilm-tf reads them.
+    AllenNLP itself rejects a model without skip connections, and a word-level model (its words are in `vocab.txt`).
 
     Args:
         model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model. The words of a

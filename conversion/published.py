@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 from huggingface_hub import ModelCard, cached_assets_path, get_hf_file_metadata
 from huggingface_hub.file_download import http_get
@@ -16,27 +16,15 @@ from hf_elmo.model_cards import published_card
 PAGE = re.compile(rb"\s*<[!?h]", re.IGNORECASE)
 
 
-class Published(NamedTuple):
-    """A published model, as published.toml describes it."""
-
-    about: str
-    files: tuple[str, ...]
-    hosts: tuple[str, ...]
-    word_splitting: str
-    page: str
-    fields: dict[str, Any]  # all of its values, some of which its page shows
-
-
-def _read() -> Iterator[tuple[str, Published]]:
+def _read() -> Iterator[tuple[str, SimpleNamespace]]:
     for family in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["family"]:
         for own in family["models"]:
             model = family | own
-            name, about, page = (model[field].format(**model) for field in ("name", "about", "page"))
-            files = tuple(file.format(**model) for file in model["files"])
-            yield name, Published(about, files, tuple(model["hosts"]), model["word_splitting"], page, model)
+            model |= {field: model[field].format(**model) for field in ("name", "about", "page")}
+            yield model["name"], SimpleNamespace(**model | {"files": [file.format(**model) for file in model["files"]]})
 
 
-PUBLISHED = dict(_read())
+PUBLISHED = dict(_read())  # each model by its name, with the values of published.toml as attributes
 
 
 def all_names() -> dict[str, str]:
@@ -45,7 +33,7 @@ def all_names() -> dict[str, str]:
 
 
 def page(name: str) -> ModelCard:
-    return published_card(PUBLISHED[name].page, **PUBLISHED[name].fields)
+    return published_card(PUBLISHED[name].page, **vars(PUBLISHED[name]))
 
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
@@ -62,7 +50,7 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
         return [_download(name, model.hosts, path, folder / path.rpartition("/")[2]) for path in model.files]
 
 
-def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
+def _download(name: str, hosts: list[str], path: str, target: Path) -> Path:
     if target.exists():
         return target
     message = f"{target.name} could not be downloaded:\n"
