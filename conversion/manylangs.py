@@ -2,8 +2,7 @@
 
 A model is a folder with the files [`FILES`] and the architecture file that `config.json` names. Unlike AllenNLP's
 models, it reads Unicode characters, and each word has a second vector, looked up by the word's first 48 characters. The
-rows of characters and words are put into the order of [`CharacterVocabulary`], whose markers have the same ids as in
-models that read bytes.
+rows are put into the order of [`CharacterVocabulary`], whose markers have the same ids as in models that read bytes.
 """
 
 from collections.abc import Mapping
@@ -90,10 +89,7 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
     embedder = settings["token_embedder"]
     encoder = settings["encoder"]
     words = vocabulary.embedded_words
-    if embedder["name"] == "cnn":
-        length = embedder["max_characters_per_token"]
-    else:  # words are not cut
-        length = 3 + max(map(len, words or ()), default=0)
+    longest = 3 + max(map(len, words or ()), default=0)
     inputs: dict[str, Any] = {"char_filters": []}
     if embedder["char_dim"]:
         inputs = {"char_embedding_size": embedder["char_dim"], "char_filters": embedder["filters"]}
@@ -102,7 +98,7 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
         **inputs,
         char_units="unicode",
         char_vocab_size=vocabulary.size,
-        max_word_length=length,
+        max_word_length=embedder["max_characters_per_token"] if embedder["name"] == "cnn" else longest,
         word_vocab_size=None if words is None else FIRST_WORD_ID + len(words),
         word_embedding_size=None if words is None else embedder["word_dim"],
         char_projection=True,

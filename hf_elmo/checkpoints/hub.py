@@ -44,11 +44,8 @@ def push(
     dry_run: bool = False,
 ) -> Upload:
     """Upload a checkpoint to the Hub in one commit: model, tokenizer, code for `trust_remote_code=True`, model card and
-    conversion record.
-
-    The folder is not changed. If it has no code, the code of this version is uploaded; if it has no model card, a
-    card is made from the configuration. Weights and tokenizer files of an earlier upload that this upload does not
-    replace are deleted from the repository, because transformers would load them.
+    conversion record. The folder is not changed; code or a model card that it lacks is made for the upload. Weights and
+    tokenizer files of an earlier upload that are not replaced are deleted, because transformers would load them.
 
     Args:
         folder: the folder of the checkpoint, or the name of the model that ships with hf_elmo.

@@ -47,23 +47,14 @@ def load_model(
 def load_model(
     name: str | os.PathLike | None = None, *, language_model: Literal[True], **options: Any
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
-@overload
 def load_model(
-    name: str | os.PathLike | None = None, language_model: bool = False, **options: Any
-) -> tuple[Any, ElmoTokenizer]: ...
-def load_model(
-    name: str | os.PathLike | None = None,
-    language_model: bool = False,
-    dtype: Dtype = None,
-    device: Device = "cpu",
+    name: str | os.PathLike | None = None, language_model: bool = False, dtype: Dtype = None, device: Device = "cpu"
 ) -> tuple[Any, ElmoTokenizer]:
     """An `ElmoModel`, or an `ElmoForPreTraining`, and its tokenizer.
 
     Args:
-        name: a folder, the name of the model that ships with hf_elmo (the default, which needs no network), or a name
-            on the Hub.
-        language_model: return an `ElmoForPreTraining`, which has the softmax over words. Perplexity, probabilities and
-            substitutes need the softmax.
+        name: a folder, a name on the Hub, or that of the model that ships with hf_elmo (the default, without network).
+        language_model: return an `ElmoForPreTraining`, whose softmax perplexity and substitutes need.
         dtype: the type of the weights; by default the type that config.json names.
         device: the device of the model; with `None` a GPU if there is one.
 
@@ -104,8 +95,7 @@ def no_progress_bar() -> Iterator[None]:
 
 
 def load_config(name: str | os.PathLike | None) -> ElmoConfig:
-    """The configuration of a checkpoint; for an adapter of PEFT, that of the model below it, with the adapted class as
-    `architectures`."""
+    """The configuration of a checkpoint; for an adapter of PEFT, of the model below it, with the adapted class."""
     place = locate(name)
     if (file := find_adapter_config_file(place)) is None:
         return AutoConfig.from_pretrained(place)

@@ -1,6 +1,5 @@
 """The commands that read and write other formats, and the Hub: convert, export, push."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -63,17 +62,14 @@ def convert(
     SavedModel. The checkpoint is read back and compared with its source."""
     options = {name: value for name, value in locals().items() if name not in ("source", "out", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
+    from hf_elmo.conversion.files import read_json
 
     written = convert_paths(*source, out, **options)
-    splitting, left = (
-        json.loads((written / file).read_text(encoding="utf-8")).get(name)
-        for file, name in (("tokenizer_config.json", "word_splitting"), ("conversion.json", "left_behind"))
-    )
-    what = (
-        f"every tensor equals its source, and {len(left)} are left behind" if left else "every tensor equals its source"
-    )
+    splitting = read_json(written / "tokenizer_config.json")["word_splitting"]
+    left = read_json(written / "conversion.json").get("left_behind", {})
+    what = "every tensor equals its source" + (f", and {len(left)} are left behind" if left else "")
     print(f"{written}: {what}; word_splitting={splitting}; README.md shows how to use it")
-    for name, shape in (left or {}).items():
+    for name, shape in left.items():
         print(f"  left behind: {name} {shape}")
 
 
@@ -113,8 +109,7 @@ def push(
 ) -> None:
     """Upload the checkpoint in FOLDER to the repository REPO of the Hub in one commit: model, tokenizer, the code that
     loads them where hf_elmo is not installed, model card and conversion record. Other files of a training (optimizer,
-    checkpoints, arguments) are not uploaded. A token with write access is needed: log in with hf auth login, or set
-    HF_TOKEN."""
+    checkpoints, arguments) are not uploaded. It needs a token with write access: hf auth login, or set HF_TOKEN."""
     from hf_elmo.checkpoints.hub import push as push_checkpoint
 
     upload = push_checkpoint(out, repository, private=private, revision=revision, dry_run=dry_run)

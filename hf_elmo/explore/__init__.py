@@ -14,7 +14,9 @@ from jinja2 import Template
 from ..analysis.plots import new_axes, plot_similarities, plot_word_plane
 from ..analysis.scoring import substitutes
 from ..analysis.similarity import LayerSimilarities, WordPlane, layer_similarities, nearest_neighbors, word_plane
-from ..checkpoints.loading import NAME, load_config, load_model
+from ..checkpoints.loading import NAME, ensure_loaded, load_config
+from ..modeling_elmo import ElmoModel
+from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..utils.extras import extra_needed
 
 INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
@@ -40,7 +42,7 @@ class Explorer:
     ) -> None:
         config = load_config(name)
         language_model = "ElmoForPreTraining" in (config.architectures or ())
-        self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32", device=None)
+        self.model, tokenizer = ensure_loaded(name, None, ElmoForPreTraining if language_model else ElmoModel)
         self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}
         self.split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
         self.has_softmax = language_model and tokenizer.vocabulary is not None

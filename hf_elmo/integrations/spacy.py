@@ -26,8 +26,7 @@ from ..tokenization_elmo import ElmoTokenizer
 
 
 class DocReader:
-    """An ELMo and its tokenizer, which read documents. They are kept in memory, so what becomes of their folder later
-    changes nothing, and saved with the pipeline."""
+    """An ELMo and its tokenizer, which read documents. They stay in memory, and are saved with the pipeline."""
 
     error: Exception | None = None
 
@@ -85,10 +84,6 @@ def tensor(doc: Doc, size: int) -> np.ndarray:
     return doc.tensor
 
 
-def row(token: Token, size: int) -> np.ndarray:
-    return tensor(token.doc, size)[token.i]
-
-
 def mean(words: Doc | Span, size: int) -> np.ndarray:
     """The mean of the rows of the tokens that are words: spaCy has tokens of whitespace, too."""
     rows = tensor(words.doc, size)[[token.i for token in words if not token.is_space]]
@@ -134,7 +129,7 @@ class ElmoPipe(DocReader):
             for doc, found in zip(docs, vectors, strict=True):
                 doc.tensor = found.cpu().numpy()
                 size = doc.tensor.shape[1]
-                doc.user_token_hooks["vector"] = partial(row, size=size)
+                doc.user_token_hooks["vector"] = lambda token, size=size: tensor(token.doc, size)[token.i]
                 doc.user_span_hooks["vector"] = partial(span_vector, rows=doc.tensor)
                 doc.user_hooks["vector"] = partial(mean, size=size)
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
@@ -150,8 +145,7 @@ class ElmoShim(DocReader, PyTorchShim):
 
 @registry.architectures("hf_elmo.Tok2Vec.v1")
 def make_tok2vec(model: str | None = None, freeze_bilm: bool = True) -> Model[list[Doc], list[Floats2d]]:
-    """The layer `tok2vec` of components that are trained, with the rows of [`DocReader.read`]. It is loaded when the
-    pipeline is initialized.
+    """The trainable layer `tok2vec`, with the rows of [`DocReader.read`], loaded when the pipeline is initialized.
 
     Args:
         model: folder or Hub name of an ELMo; `None` for the model that ships.
