@@ -51,15 +51,13 @@ class Source:
 
 
 def new_model(config: ElmoConfig) -> ElmoPreTrainedModel:
-    """A model of random weights, of the class that `architectures` names; by default, with `vocab_size` an
-    `ElmoForPreTraining`, else an `ElmoModel`."""
+    """A model of random weights, of the class in `architectures`; by default what its `vocab_size` tells."""
     default = "ElmoModel" if config.vocab_size is None else "ElmoForPreTraining"
     return getattr(names, (config.architectures or [default])[0])(config)
 
 
 def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") -> Any:
-    """The model with a configuration and the arrays of a [`Source`], in evaluation mode. Raises ValueError if a weight
-    is NaN or infinite, or too large for `dtype`."""
+    """The model with the arrays of a [`Source`]; ValueError if one is not finite, or too large for `dtype`."""
     model = new_model(config)
     prefix = "" if isinstance(model, ElmoModel) else "elmo."
     tensors = {key: tensor for key, tensor in model.state_dict().items() if key.endswith((".scalars", ".gamma"))}

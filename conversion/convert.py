@@ -55,8 +55,7 @@ def convert(
         model: the name of the published model that the files are a copy of; without files, this model is downloaded.
             The name determines the model card and how the tokenizer splits text.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the stored weights.
-        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as the model's
-            training text was split.
+        word_splitting: an argument of [`ElmoTokenizer`]; by default as the model's training text was split.
         cache_dir: where downloads are kept, in a folder with the model's name; by default huggingface_hub's cache.
         elmo_options: the `options.json` of the ELMo, for a task's model of AllenNLP whose files lack it.
         use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert, alone.

@@ -55,7 +55,7 @@ class ELMoCharacterMapper:
 
 class _ElmoBiLm(nn.Module):
     """AllenNLP's biLM, loaded from two files. It adds the sentence boundaries. Each row of a batch continues from the
-    state that the same row had after the last call, unless `stateful` is false. The arguments are those of [`Elmo`]."""
+    state of this row after the last call, unless `stateful` is false."""
 
     def __init__(
         self,
@@ -150,8 +150,7 @@ class ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1), trainable)
 
     def forward(self, layers: list[Tensor], mask: Tensor | None = None) -> Tensor:
-        """The mix of layers: a layer and the mix are `[sentences, words, size]`. The mask, `[sentences, words]`, says
-        which words `do_layer_norm` reads."""
+        """The mix `[sentences, words, size]` of layers of this shape; `do_layer_norm` reads the words of the mask."""
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
@@ -159,8 +158,7 @@ class ScalarMix(nn.Module):
 
 
 def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Removes the boundaries from values `[..., words + 2, size]` and the mask, int64, of rows that are padded at their
-    end."""
+    """Values `[..., words + 2, size]` and the mask, int64, of right-padded rows without the boundaries."""
     inner = mask[:, 2:]
     return tensor[..., 1:-1, :] * inner[..., None], inner.long()
 
@@ -214,9 +212,8 @@ class Elmo(nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """The mixes of the layers of `inputs`, `[..., words, 50]` ids of [`batch_to_ids`]. With `word_inputs`,
-        `[..., words]`, the indices of words in `vocab_to_cache` (0 is padding), these are read instead, unless an index
-        is out of range.
+        """The mixes of the layers of `inputs`, `[..., words, 50]` ids of [`batch_to_ids`]. If `word_inputs`,
+        `[..., words]`, has only indices of words in `vocab_to_cache` (0 is padding), these are read instead.
 
         Returns:
             `elmo_representations`, a list of the mixes, each `[..., words, 2P]`, and `mask` `[..., words]`, int64; with
@@ -235,8 +232,8 @@ class Elmo(nn.Module):
 
 
 class ElmoTokenEmbedder(nn.Module):
-    """AllenNLP's `ElmoTokenEmbedder` without `projection_dim`: an [`Elmo`] with its options, of which `forward` returns
-    the only mix, `[..., words, 2P]`."""
+    """AllenNLP's `ElmoTokenEmbedder` without `projection_dim`: `forward` returns the mix `[..., words, 2P]` of an
+    [`Elmo`] with these options."""
 
     def __init__(self, options_file: str | Path, weight_file: str | Path, **options: Any) -> None:
         super().__init__()
@@ -281,8 +278,7 @@ class ElmoEmbedder(nn.Module):
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
-        """The layers `[layers, words, 2P]` of each sentence; of one without words `[3, 0, 1024]`, as in AllenNLP,
-        whatever the sizes of the model."""
+        """The layers `[layers, words, 2P]` of each sentence; of one without words always `[3, 0, 1024]`."""
         if list(map(len, batch)) == [0]:
             return [np.zeros(EMPTY)]
         with torch.no_grad():

@@ -47,8 +47,7 @@ def score(
 
     Args:
         model: a language model, or the name or folder of one with its softmax; `None` for the model that ships.
-        sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
-            probability of `<UNK>`.
+        sentences: texts or lists of words. A word outside the vocabulary gets the probability of `<UNK>`.
         tokenizer: a tokenizer with the vocabulary; by default the tokenizer of the model's folder.
         words_per_batch: the maximum number of words in a batch, padding included.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
@@ -99,14 +98,12 @@ def substitutes(
     pretokenized: bool = False,
 ) -> list[Substitutes]:
     """Lexical substitutes: for each word of a sentence, the words of the vocabulary that are most probable in its place
-    given the words before it and the words after it (simple_elmo's `get_elmo_substitutes`, without the state that it
-    carries from sentence to sentence).
+    given the words before and after it (simple_elmo's `get_elmo_substitutes`, without its state between sentences).
 
     Args:
         model, tokenizer, pretokenized: as for [`score`].
-        sentence: text, which the tokenizer splits, or a list of words.
-        word: the word to replace, at all its occurrences in the sentence, or the index of a word; by default all words,
-            in their order.
+        sentence: text or a list of words.
+        word: the word to replace, at all its occurrences, or the index of a word; by default all words in their order.
         top: number of candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded. Marks of the training text are
             not excluded: WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
 
@@ -142,8 +139,8 @@ def next_words(
 
     Args:
         model, tokenizer, pretokenized: as for [`score`].
-        text: the beginning of a sentence, or its end: a string, which the tokenizer splits, or a list of words. For an
-            empty text, the first (last) words of sentences are returned.
+        text: the beginning of a sentence, or its end: a string or a list of words. For an empty text, the first (last)
+            words of sentences are returned.
         before: return the words before `text` instead of those after it.
         top: number of words to return; `<S>`, `</S>` and `<UNK>` are excluded.
 
@@ -184,7 +181,5 @@ def _without_special(table: Tensor, vocabulary: Vocabulary) -> Tensor:
 def _best(table: Tensor, top: int, vocabulary: Vocabulary) -> list[Candidates]:
     """The words with the highest values in each row of `[positions, vocab_size]`."""
     values, ids = table.topk(min(top, len(vocabulary) - 3), dim=1)  # without the special words
-    return [
-        [(vocabulary.words[word], value) for word, value in zip(*row, strict=True)]
-        for row in zip(ids.tolist(), values.tolist(), strict=True)
-    ]
+    rows = zip(ids.tolist(), values.tolist(), strict=True)
+    return [[(vocabulary.words[word], value) for word, value in zip(*row, strict=True)] for row in rows]

@@ -73,8 +73,7 @@ def nearest_neighbors(
     encoding: str = "utf-8",
     pretokenized: bool = False,
 ) -> dict[int | str, list[Neighbor]]:
-    """The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et
-    al. 2018, Table 4).
+    """For each layer, the words of a corpus nearest to a word in a sentence (Peters et al. 2018, Table 4).
 
     Layer 0 has no context: its neighbors are other words, each at its first occurrence. In the layers above, each
     neighbor is a word in its sentence. Repeated sentences count once, and the query sentence is excluded.
@@ -84,8 +83,7 @@ def nearest_neighbors(
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words; or the path of a file of sentences, as `embed` reads it; or a
-            Parquet file of vectors for each word, as `embed` writes it, which are not computed again. A file is read
-            once and not kept in memory.
+            Parquet file of vectors for each word, as `embed` writes it. A file is read once, not kept in memory.
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
@@ -184,8 +182,7 @@ class LayerSimilarities:
         uses: for each sentence, the word and the words next to it, such as `"river bank ."`.
         layers: `[layers]`, the cosine of the words' vectors in each layer, from layer 0 (characters) on; the mean over
             pairs of sentences if there are more than two sentences.
-        others: `[layers]`, for comparison, the mean cosine of all other pairs of words in different sentences; NaN
-            if there is no other pair.
+        others: `[layers]`, the mean cosine of all other pairs of words in different sentences; NaN without such pairs.
         matrix: `[layers, sentences, sentences]`, the cosines of the words' vectors.
     """
 
@@ -203,8 +200,7 @@ def layer_similarities(
     tokenizer: ElmoTokenizer | None = None,
     pretokenized: bool = False,
 ) -> LayerSimilarities:
-    """The similarity of a word in one sentence with a word in another, or of the uses of a word in several sentences,
-    for each layer of the biLM. [`plot_similarities`] draws the result.
+    """The similarity of words in two or more sentences, for each layer. [`plot_similarities`] draws the result.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
@@ -266,9 +262,7 @@ def word_plane(
     pretokenized: bool = False,
 ) -> WordPlane:
     """The first two principal components of the vectors of all words of some sentences, or of one word in each of them.
-    [`plot_word_plane`] draws the result.
-
-    Along each axis, the coordinate with the largest absolute value is positive, so that repeated calls agree.
+    Along each axis, the coordinate with the largest absolute value is positive. [`plot_word_plane`] draws the result.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].

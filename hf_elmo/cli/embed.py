@@ -44,9 +44,8 @@ def embed(
 ) -> None:
     """Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again.
     INPUT has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .parquet, .fasta, or CoNLL (also .gz).
-    OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each
-    line has a word and its numbers). Rows are named by their number, from 0, and FASTA sequences by their
-    identifiers."""
+    OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each line has a word
+    and its numbers). Rows are named by their number, from 0, and FASTA sequences by their identifiers."""
     options = {**locals(), "layers": number_or_name(layers)}
     from hf_elmo.embedding.corpus import embed as embed_corpus
 
@@ -86,8 +85,7 @@ def predict(
     each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row per line or
     record, as for embed. For coreference a row is a .jsonl record whose text has one sentence per line. OUTPUT is
     .jsonl (labels and probabilities, words and tags, answers, or words and clusters) or .tsv (per line a label and its
-    probability, or all labels if a row can have several; an answer and its score; or a word and its tag, with a blank
-    line after each row)."""
+    probability, or all labels of a row; an answer and its score; or a word and its tag, and a blank line per row)."""
     options = {**locals(), "progress": "lines"}
     from hf_elmo.tasks.predict import predict as predict_rows
 
@@ -141,8 +139,7 @@ def substitutes(
     pretokenized: Pretokenized = False,
     as_json: Json = False,
 ) -> None:
-    """For each word of SENTENCE, or for WORD, print the words that both language models together find most probable in
-    its place, with their probabilities."""
+    """For each word of SENTENCE, or for WORD, print the words that both language models find most probable there."""
     from hf_elmo.analysis.scoring import substitutes as find_substitutes
 
     places = find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized)
@@ -164,9 +161,8 @@ def next_words(
     pretokenized: Pretokenized = False,
     as_json: Json = False,
 ) -> None:
-    """Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence, with
-    their probabilities. With --before, print those that the backward language model finds most probable before TEXT,
-    the end of a sentence."""
+    """Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence; with
+    --before, those that the backward language model finds most probable before TEXT, the end of a sentence."""
     from hf_elmo.analysis.scoring import next_words as expected_words
 
     found = expected_words(model, text, before=before, top=top, pretokenized=pretokenized)
@@ -185,9 +181,8 @@ def explore(
     port: Annotated[int | None, option("N", "port [7860, or the next free one]", min=0)] = None,
     browser: Annotated[bool, flag("--browser", "open the page in the browser")] = False,
 ) -> None:
-    """Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the nearest uses of a
-    word in a corpus, substitutes if the checkpoint has its softmax, and the words of a few sentences as points in the
-    plane."""
+    """Serve a web page until Ctrl-C: similarity of a word in two sentences by layer, the nearest uses of a word in a
+    corpus, substitutes if the checkpoint has its softmax, and the words of a few sentences as points in the plane."""
     from hf_elmo.explore import Explorer
     from hf_elmo.explore.page import explore as serve
 

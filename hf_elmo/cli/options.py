@@ -57,8 +57,7 @@ def show(value: Any, text: str, as_json: bool) -> None:
 
 @contextmanager
 def resumable(find: Callable[[], Path | None], how: str = "the same command") -> Iterator[None]:
-    """Says where finished work is, which `find` returns, and how to resume, if the block is stopped, or its machine has
-    no more disk space or memory."""
+    """Says where finished work is, by `find`, and how to resume, if the block is stopped or disk or memory is full."""
     try:
         yield
     except (KeyboardInterrupt, MemoryError, OSError, BrokenProcessPool) as error:

@@ -99,8 +99,7 @@ def pretrain(
 ) -> None:
     """Train a new biLM on INPUT, or with --init adapt a trained biLM to the text of a domain, and write it into the
     folder OUTPUT. INPUT has one sentence per line, record or row, as for embed. With torchrun, each process reads a
-    part of it. --resume continues an interrupted run exactly; Ctrl-C ends a run after a step, with a checkpoint to
-    resume from."""
+    part of it. Ctrl-C ends a run after a step, with a checkpoint; --resume continues an interrupted run exactly."""
     options = {name: value for name, value in locals().items() if value is not None and name != "arguments"}
     from hf_elmo.pretraining.recipe import pretrain as train
     from hf_elmo.pretraining.trainer import last_whole_checkpoint

@@ -19,7 +19,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     The names of the features are `elmovectorizer0`, `elmovectorizer1`, ...
 
     Args:
-        model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`], pooled ("mean" or "max").
+        model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`], pooled: "mean" or "max".
     """
 
     def __init__(
