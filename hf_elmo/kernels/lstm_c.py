@@ -133,6 +133,7 @@ def _run(call: LstmCall, kind: Kind, many: int, in_bytes: bool = False) -> tuple
     words = min(inputs.shape[1], max(rows, WORDS_AT_ONCE))
     fields |= {"hidden": hidden, "cell": cell, "cell_outputs": torch.empty_like(cell, dtype=kind.inputs)}
     fields |= {"sizes": torch.tensor(call.batch_sizes, dtype=torch.int64, device="cpu"), "many": many}
+    fields |= {"barriers": torch.zeros(len(inputs), 64, dtype=torch.uint8, device="cpu")}
     fields |= {"directions": len(inputs), "rows": rows, "steps": len(call.batch_sizes), "threads": threads}
     fields |= {"input": inputs.shape[2], "size": hidden.shape[2], "cells": cell.shape[2]}
     fields |= {"group": FUSED_ROWS * math.ceil(rows / groups / FUSED_ROWS)}
@@ -149,22 +150,24 @@ def _gates_layout(kind: Kind, weights: LstmWeights, in_bytes: bool) -> tuple[Ten
     integers from -127 to 127, of which four are laid out as one number, and a scale for each of the `4C` rows."""
 
     def make() -> tuple[Tensor, Tensor | None]:
-        weight = torch.cat((weights.weight_ih, weights.weight_hh), dim=1).detach()
         scales = None
-        rows = _laid_out(kind, weight)
+        halves = [_in_kind(kind, half) for half in weights[:2]]
         if in_bytes:
-            scales = weight.float().abs().amax(1).clamp_min(1e-30) / 127
-            rows = (weight.float() / scales[:, None]).round().to(torch.int8).view(torch.float32)
-        return rows.unflatten(0, (4, -1, LANES)).permute(1, 0, 3, 2).contiguous(), scales
+            exact = [half.detach().float() for half in weights[:2]]
+            scales = torch.cat(exact, dim=1).abs().amax(1).clamp_min(1e-30) / 127
+            halves = [(half / scales[:, None]).round().to(torch.int8).view(torch.float32) for half in exact]
+        blocks = [half.unflatten(0, (4, -1, LANES)).permute(1, 0, 3, 2) for half in halves]
+        return torch.cat(blocks, dim=2).contiguous(), scales  # in one pass, which reads each weight once
 
     return get_cached((weights.weight_ih, weights.weight_hh), "int8" if in_bytes else kind.weights, make)
 
 
 def _projection_layout(kind: Kind, weight: Tensor | None) -> Tensor | None:
-    make = lambda: _laid_out(kind, weight).unflatten(0, (-1, 4, LANES)).mT.contiguous()  # noqa: E731
+    make = lambda: _in_kind(kind, weight).unflatten(0, (-1, 4, LANES)).mT.contiguous()  # noqa: E731
     return weight if weight is None else get_cached((weight,), kind.weights, make)
 
 
-def _laid_out(kind: Kind, weight: Tensor) -> Tensor:
+def _in_kind(kind: Kind, weight: Tensor) -> Tensor:
     """`weight [rows, K]` in the type of `csrc/layer.c`; a pair of bfloat16 numbers is laid out as one number."""
-    return weight.detach().to(kind.weights, copy=True).view(torch.float32)  # a weight may begin within a pair
+    weight = weight.detach().to(kind.weights)
+    return (weight.clone() if weight.storage_offset() % 2 else weight).view(torch.float32)

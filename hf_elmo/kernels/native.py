@@ -41,7 +41,7 @@ COMPILED = Path(__file__).parent / "compiled"
 # The libraries of a wheel, best first, each with the name of its instructions for `tensors.has`.
 INSTRUCTION_SETS = {"amx": "amx_tile", "avx512_bf16": "avx512_bf16", "avx512": "avx512", "avx2": "avx2", "neon": None}
 # Functions of the OpenMP runtime that PyTorch uses, in the order of `struct openmp` in csrc/threads.h.
-OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
+OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 NO_THREADS = "one, as no OpenMP runtime of PyTorch was found"
 SECONDS = 300  # limit for the compiler
 
@@ -66,7 +66,7 @@ STRUCTS = {
         own="inputs outputs hidden cell_outputs",
         float32="weights weight_hr biases scales cell",
         int64="sizes",
-        uint8="scratch",
+        uint8="scratch barriers",
     ),
     "product": _struct("rows depth columns threads", float32="x weights bias sums"),
     "highway": _struct("rows columns threads", float32="x carry transform"),
@@ -164,7 +164,7 @@ def _load() -> _Loaded:
     for path in Path(torch.__file__).with_name("lib").glob("libtorch_cpu.*"):  # on Windows, none has OPENMP
         runtime = ctypes.CDLL(str(path))
         if all(hasattr(runtime, name) for name in OPENMP):
-            loaded.use_openmp((c_void_p * 4)(*(ctypes.cast(getattr(runtime, name), c_void_p) for name in OPENMP)))
+            loaded.use_openmp((c_void_p * 3)(*(ctypes.cast(getattr(runtime, name), c_void_p) for name in OPENMP)))
     return _Loaded(loaded, origin)
 
 

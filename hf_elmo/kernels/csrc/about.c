@@ -25,6 +25,6 @@ const char *instruction_set(void) {
 
 struct openmp openmp;
 
-/* The addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and GOMP_barrier. */
+/* The addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads. */
 void use_openmp(void *const *functions) { memcpy(&openmp, functions, sizeof openmp); }
 int has_threads(void) { return openmp.parallel != NULL; }

@@ -33,17 +33,12 @@ typedef float vector __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 /* Memory is read and written as another type through memcpy alone. */
-INLINE vector load(const float *x) {
+INLINE vector load(const void *x) {
   vector y;
   memcpy(&y, x, sizeof y);
   return y;
 }
 INLINE void store(float *x, vector y) { memcpy(x, &y, sizeof y); }
-INLINE integers load_integers(const void *x) {
-  integers y;
-  memcpy(&y, x, sizeof y);
-  return y;
-}
 
 /* name ## _ ## suffix, after both are expanded */
 #define JOIN_EXPANDED(name, suffix) name##_##suffix
@@ -62,7 +57,7 @@ struct layer {
   const float *const *scales; /* for few rows, of the columns of weights in 8 bits, or NULL */
   float *cell; /* [directions][rows][cells] */
   const i64 *sizes; /* rows of each step, non-increasing */
-  char *scratch;
+  char *scratch, *barriers; /* of each thread, and 64 bytes of zeros of each direction */
   i64 scratch_bytes, steps, many, directions, rows, group, words, input, size, cells, threads;
   float cell_clip, proj_clip;
 };

@@ -179,7 +179,7 @@ INLINE integers add_bytes(integers sum, const int8_t *x, const int8_t *weights) 
   return sum + (integers)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 #else
 #define ADDED 0
-  const integers columns = load_integers(weights);
+  const integers columns = (integers)load(weights);
   for (int k = 0; k < 4; k++) sum += x[k] * (columns << (24 - 8 * k) >> 24);
   return sum;
 #endif
@@ -229,7 +229,7 @@ static void multiply_bytes(float *sums, const int8_t *x, const struct byte_row *
 #define TYPE f32
 #define WEIGHT bf16
 #define ADD_PRODUCT(SUM, X, WEIGHTS) \
-  SUM += (X)[0] * (vector)(load_integers(WEIGHTS) << 16) + (X)[1] * (vector)(load_integers(WEIGHTS) & -0x10000)
+  SUM += (X)[0] * (vector)((integers)load(WEIGHTS) << 16) + (X)[1] * (vector)((integers)load(WEIGHTS) & -0x10000)
 #include "layer_kind.h"
 
 #ifdef __AVX512BF16__

@@ -282,6 +282,7 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
   float *gates = (float *)(operands + x->words * x->input);
   struct byte_row *byte_rows = (struct byte_row *)(gates + x->words * 4 * cells);
   int8_t *bytes = (int8_t *)(byte_rows + x->words);
+  struct barrier *barrier = (struct barrier *)(x->barriers + 64 * d);
   const struct range of_cells = share(cells / LANES, part, parts);
   const struct range of_outputs = share(weight_hr ? size / COLUMNS : 0, part, parts);
   const struct range copied = share(weight_hr ? 0 : size, part, parts);
@@ -310,7 +311,7 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
         JOIN(store, TYPE)(cell_outputs + b * cells + k,
                           next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
     }
-    if (parts > 1) openmp.barrier();
+    if (parts > 1) wait_for_all(barrier, parts);
     for (i64 n = 0; n < of_outputs.end - of_outputs.begin; n++) {
       i64 p = (t % 2 ? of_outputs.end - 1 - n : of_outputs.begin + n) * COLUMNS;
       for (i64 b = 0; b < rows; b += ROWS) {
@@ -326,7 +327,7 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
     }
     for (i64 b = 0; b < rows; b++)
       memcpy(hidden + b * size + copied.begin, cell_outputs + b * cells + copied.begin, of_part);
-    if (parts > 1) openmp.barrier();
+    if (parts > 1) wait_for_all(barrier, parts);
     if (part == 0) memcpy(outputs, hidden, sizeof(TYPE) * (size_t)(rows * size));
     first += rows, outputs += rows * size;
   }
@@ -339,11 +340,8 @@ static void JOIN(one_thread, KIND)(const void *data, i64 thread, i64 threads) {
   const i64 bytes = (i64)sizeof(WEIGHT) * 5 * x->cells * x->size; /* that a step reads */
   const i64 together = bytes > LARGE ? 1 : x->directions < threads ? x->directions : threads;
   const i64 parts = threads / together;
-  for (i64 d = thread / parts; d < x->directions; d += together)
-    if (thread < parts * together)
-      JOIN(few_rows, KIND)(x, d, thread % parts, parts, x->scratch + thread * x->scratch_bytes);
-  for (i64 t = 0; parts > 1 && thread >= parts * together && t < 2 * (x->steps - x->many); t++)
-    openmp.barrier(); /* every thread takes part in a barrier */
+  for (i64 d = thread / parts; thread < parts * together && d < x->directions; d += together)
+    JOIN(few_rows, KIND)(x, d, thread % parts, parts, x->scratch + thread * x->scratch_bytes);
 }
 
 #endif

@@ -8,11 +8,25 @@
 
 #include "elmo.h"
 
+enum { PAUSES = 1000 }; /* some ten microseconds */
+#ifdef __x86_64__
+#define PAUSE __builtin_ia32_pause()
+#else
+#define PAUSE (void)0
+#endif
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define FUTEX(PLACE, OPERATION, VALUE) syscall(SYS_futex, PLACE, OPERATION, VALUE, NULL, NULL, 0)
+#else
+#define FUTEX(PLACE, OPERATION, VALUE) (void)0
+#endif
+
 /* Functions of libgomp, which LLVM's and Intel's runtimes also have. */
 extern __attribute__((visibility("hidden"))) struct openmp {
   void (*parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
   int (*thread)(void), (*threads)(void);
-  void (*barrier)(void); /* waits for the other parts of a task */
 } openmp;
 
 /* task: computes part `thread` of `threads`. iteration: step n of a loop, on thread `thread`. */
@@ -54,4 +68,24 @@ static inline void share_out(iteration *iteration, const void *data, i64 count, 
   _Atomic i64 next = 0;
   struct loop loop = {iteration, data, count, &next};
   together(next_ones, &loop, threads);
+}
+
+/* Where the parts of a task wait for each other. Who waits for long sleeps: if other work has taken the core of a part,
+   spinning would keep that part from running. */
+struct barrier {
+  _Atomic int arrived, round, sleepers;
+};
+static inline void wait_for_all(struct barrier *x, i64 parts) {
+  const int round = atomic_load(&x->round);
+  if (atomic_fetch_add(&x->arrived, 1) == parts - 1) {
+    atomic_store(&x->arrived, 0);
+    atomic_store(&x->round, round + 1);
+    if (atomic_exchange(&x->sleepers, 0)) FUTEX(&x->round, FUTEX_WAKE_PRIVATE, INT32_MAX);
+    return;
+  }
+  for (int n = 0; n < PAUSES && atomic_load(&x->round) == round; n++) PAUSE;
+  while (atomic_load(&x->round) == round) {
+    atomic_fetch_add(&x->sleepers, 1);
+    FUTEX(&x->round, FUTEX_WAIT_PRIVATE, round);
+  }
 }
