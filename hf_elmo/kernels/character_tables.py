@@ -143,8 +143,7 @@ class _Maxima(torch.autograd.Function):
         grads = [torch.empty_like(parameter) for parameter in parameters]
         arguments = {"weights": _parts(parameters[::2]), "grads": grad.contiguous(), "windows": windows}
         results = {"grad_weights": _parts(grads[::2]), "grad_biases": _parts(grads[1::2])}
-        arguments |= {"embedding": embedding, "grad_embeddings": grad_embeddings}
-        _call("gradients", *ctx.call, **arguments, **results)
+        _call("gradients", *ctx.call, embedding=embedding, grad_embeddings=grad_embeddings, **arguments, **results)
         return None, None, grad_embeddings.sum(0), *grads
 
 
