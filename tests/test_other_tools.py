@@ -322,8 +322,9 @@ def test_a_sharded_model_is_saved_with_its_code(tmp_path, tokenizer) -> None:
     model, batch = make("crf"), batch_of(tokenizer, "crf")
     expected = model(**batch).logits
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
     for module in (model.elmo, model):
-        fully_shard(module)
+        fully_shard(module, mesh=mesh)
     torch.testing.assert_close(model(**batch).logits, expected)
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     model.save_pretrained(tmp_path, state_dict=state)
