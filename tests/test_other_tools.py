@@ -3,6 +3,7 @@ weights that accelerate loads when a module is called or torchao rounds, and PEF
 
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -298,7 +299,7 @@ def test_each_module_that_has_parameters_is_called(tokenizer, name: str) -> None
 @torch.no_grad()
 def test_a_head_reads_what_a_hook_or_a_subclass_makes_of_the_layers(tokenizer, name: str) -> None:
     def doubled(module: Any, arguments: Any, output: hf_elmo.modeling_elmo.ElmoModelOutput) -> Any:
-        return type(output)(layers=[2 * layer for layer in output.layers])
+        return replace(output, layers=[2 * layer for layer in output.layers])  # the state is the second text's
 
     class Doubled(hf_elmo.ElmoModel):
         def forward(self, *arguments: Any, **options: Any) -> Any:
