@@ -23,12 +23,8 @@ WORD_PADDING_ID = 261
 BOUNDARY_ID = 1
 UNKNOWN_ID = 2
 FIRST_VECTOR_ID = 3
-# Fields that are more than 0 or, for some of them, None: with 0, the model would be another one, without an error.
-POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled", "num_scalar_mixes")
-POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents", "hidden_size")
-POSITIVE += ("char_embedding_size", "word_vectors_size", "encoder_hidden_size", "encoder_num_layers")
-POSITIVE += ("tagging_indicator_size", "coreference_max_width", "coreference_spans_per_word", "coreference_num_genres")
-POSITIVE += ("coreference_hidden_size", "coreference_feature_size")
+# The ends of the names of numbers that may be 0; with 0 in another field, the model would be another one, silently.
+MAY_BE_ZERO = ("dropout", "token_id", "highway_layers", "coreference_refinements", "scalar_mix_l2", "layer_weights")
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
     "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
@@ -255,9 +251,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         def error(field: str, rule: str) -> ValueError:
             return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
 
-        for field in POSITIVE:
+        for field in ElmoTaskFields.__annotations__ | ElmoConfig.__annotations__:
             value = getattr(self, field)
-            if value is not None and value <= 0:
+            if type(value) in (int, float) and value <= 0 and not field.endswith(MAY_BE_ZERO):
                 raise error(field, "must be more than 0")
         if self.hidden_size % 2:
             raise error("hidden_size", "must be even: each direction has half of it")
