@@ -51,8 +51,7 @@ NOT_READ |= {"word_characters", "word_vector_ids"}
 
 
 def refuse_unknown(arguments: dict[str, Any]) -> None:
-    """Raises TypeError for an argument that `forward` does not have. `None` and `False`, as PEFT passes them for the
-    arguments of other models, ask for nothing."""
+    """Raises TypeError for an argument that `forward` does not have, unless it asks for nothing, as PEFT's may."""
     for name, value in arguments.items():
         if value is not None and value is not False and name not in NOT_READ:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
@@ -490,8 +489,7 @@ class ElmoBiLM(nn.Module):
         state = start if state is None else state
         if [part.shape for part in state] != [part.shape for part in start]:
             shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
-            rename = "rename it, if it is a column of a data set"
-            raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}: {rename}.")
+            raise ValueError(f"state has the shapes {shapes}, not {expected}: rename it if it is a column of data.")
         before = tuple(part[:, :, packing.rows] for part in state)
         outputs, after = self.run(vectors, before, packing.batch_sizes)
         both = zip(state, after, strict=True)
@@ -591,6 +589,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """As in transformers. Raises ValueError if a settled start is asked for, but missing."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         model.source = {name: kwargs[name] for name in ("revision", "subfolder") if name in kwargs}  # of its tokenizer
+        model.is_new = bool(info["missing_keys"] or info["mismatched_keys"])
         if any("bilm.initial_" in key for key in info["missing_keys"]):
             raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
         if not model._hf_peft_config_loaded:  # adapters have frozen what they adapt
@@ -794,10 +793,24 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         refuse_unknown(kwargs)
         mask, boundaries = self.masks_of(input_ids, attention_mask, inputs_embeds, special_tokens_mask)
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
         read = self.packing_type.of(mask) if packing is None else packing
-        layers, hidden_states, state = self.read_layers(inputs, read, state, output_hidden_states, backward_input_ids)
+        tokens = read.pack(input_ids if inputs_embeds is None else inputs_embeds)
+        order = torch.arange(tokens.shape[0], device=tokens.device)
+        indices = torch.stack((order, read.reverse))
+        if backward_input_ids is not None:  # in one call, so that a word that both directions read is computed once
+            if (shape := backward_input_ids.shape[:2]) != read.shape:
+                raise ValueError(f"backward_input_ids begins with the axes {[*shape]}, not {[*read.shape]}.")
+            tokens = torch.cat((tokens, read.pack(backward_input_ids)))
+            indices = torch.stack((order, order + len(order)))
+            read = replace(read, reverse=order)
+        layers, state = self.read_directions(tokens, indices, read, state)
+        layers = [read.join(layer) for layer in layers]
         state = state if use_cache else None
+        hidden_states = None
+        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+            hidden_states = tuple(map(read.pad, layers))
+            if torch.is_grad_enabled():  # go on with the returned tensors: `retain_grad` would give them no gradient
+                layers = list(map(read.pack, hidden_states))
         if packing is not None:
             return ElmoModelOutput(hidden_states=hidden_states, state=state, layers=tuple(layers))
         alignment = self.scalar_mix.alignment
@@ -809,35 +822,6 @@ class ElmoModel(ElmoPreTrainedModel):
             scalar_mixes=mixes if len(mixes) > 1 else None,
             state=state,
         )
-
-    def read_layers(
-        self,
-        inputs: Tensor,
-        packing: Packing,
-        state: State | None = None,
-        output_hidden_states: bool | None = None,
-        backward_inputs: Tensor | None = None,
-    ) -> tuple[list[Tensor], tuple[Tensor, ...] | None, State]:
-        """The biLM's layers of character ids or vectors `[batch, positions, size]`, each `[packed, 2P]`; if they are
-        asked for, the same layers `[batch, positions, 2P]`; and the state. The backward direction reads
-        `backward_inputs`, if they are given: they, and its half of the layers, are in its reading order."""
-        tokens = packing.pack(inputs)
-        order = torch.arange(tokens.shape[0], device=tokens.device)
-        indices = torch.stack((order, packing.reverse))
-        if backward_inputs is not None:  # in one call, so that a word that both directions read is computed once
-            if backward_inputs.shape[:2] != packing.shape:
-                raise ValueError(f"backward_input_ids has the shape {list(backward_inputs.shape)}, unlike input_ids.")
-            tokens = torch.cat((tokens, packing.pack(backward_inputs)))
-            indices = torch.stack((order, order + len(order)))
-            packing = replace(packing, reverse=order)
-        layers, state = self.read_directions(tokens, indices, packing, state)
-        layers = [packing.join(layer) for layer in layers]
-        if not (self.config.output_hidden_states if output_hidden_states is None else output_hidden_states):
-            return layers, None, state
-        hidden_states = tuple(map(packing.pad, layers))
-        if torch.is_grad_enabled():  # go on with the returned tensors: `retain_grad` would give them no gradient
-            layers = list(map(packing.pack, hidden_states))
-        return layers, hidden_states, state
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read_directions(

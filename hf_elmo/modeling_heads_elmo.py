@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -104,10 +104,10 @@ class ElmoTexts:
     """The text, or both texts, of each row, and the output of the biLM: what a head reads."""
 
     texts: Sequence[ElmoText]
-    layers: Sequence[Tensor]  # of the tokens of all texts, each [packed, 2P]; none without ELMo
-    packing: Packing | None  # of these tokens
-    alignment: Tensor | None  # the biLM's, which belongs to its language: a head has none
-    hidden_states: tuple[Tensor, ...] | None  # if they are asked for, the layers, each [batch, positions, 2P]
+    layers: Sequence[Tensor] = ()  # of the tokens of all texts, each [packed, 2P]; none without ELMo
+    packing: Packing | None = None  # of these tokens
+    hidden_states: tuple[Tensor, ...] | None = None  # if they are asked for, the layers, each [batch, positions, 2P]
+    alignment: Tensor | None = None  # the biLM's, which belongs to its language: a head has none
 
 
 class RaggedLSTM(nn.LSTM):
@@ -287,18 +287,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if config.encoder_type not in self.encoder_types:
             raise ValueError(f"encoder_type is {config.encoder_type!r}, but must be one of {self.encoder_types}.")
         self.num_labels = config.num_labels
-        self.is_new = True  # the head; a checkpoint with all its weights changes that
+        self.is_new = True  # the head, which then says at its first training step which learning rate it needs
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         else:  # the checkpoint of a biLM has weights that this model lacks
             self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head|scalar_mix|further_mixes)\."]
-
-    @classmethod
-    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
-        """As in [`ElmoPreTrainedModel`]. The first training step of a new head says which learning rate it needs."""
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        model.is_new = bool(info["missing_keys"] or info["mismatched_keys"])
-        return (model, info) if output_loading_info else model
 
     @property
     def head(self) -> ElmoHead:
@@ -339,18 +332,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             is_read = text if self.reads_boundaries else text & ~boundaries
             texts.append(self.text_type(is_read, inputs.word_vector_ids, inputs.word_characters))
         if not self.config.use_elmo:
-            return ElmoTexts(texts, [], None, None, None)
-        packings = [self.elmo.packing_type.of(torch.stack(masks))]
-        if self.config.carry_state and inputs.bilm_layers is None:
-            packings = [self.elmo.packing_type.of(text) for text in masks]
-        first, *others = outputs = self._layers(inputs, packings)
-        if others:
-            first["layers"] = [torch.cat(parts) for parts in zip(*(each["layers"] for each in outputs), strict=True)]
-            if first["hidden_states"] is not None:  # zero at the positions of other texts
-                states = zip(*(each["hidden_states"] for each in outputs), strict=True)
-                first["hidden_states"] = tuple(map(sum, states))
-            packings[0] = replace(packings[0], indices=torch.cat([packing.indices for packing in packings]))
-        return ElmoTexts(texts, packing=packings[0], alignment=self.elmo.scalar_mix.alignment, **first)
+            return ElmoTexts(texts)
+        return ElmoTexts(texts, *self._layers(inputs, masks), self.elmo.scalar_mix.alignment)
 
     def _split_texts(self, mask: Tensor, boundaries: Tensor) -> list[Tensor]:
         """The positions of the text, or of the first and the second text, of each row, each `[batch, positions]`."""
@@ -363,34 +346,39 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             raise ValueError(f"each row must hold {expected} texts, but the rows hold {counts.tolist()}: {readers}.")
         return [mask & (number == 1), mask & (number == 2)] if self.reads_text_pairs else [mask]
 
-    def _layers(self, inputs: ElmoInputs, packings: Sequence[Packing]) -> list[dict[str, Any]]:
-        """For each packing the biLM's `layers`, packed, and its `hidden_states`, which are padded, if they are asked
-        for. The tokens of a packing are read from the state after those of the packing before."""
+    def _layers(self, inputs: ElmoInputs, masks: list[Tensor]) -> tuple[Sequence[Tensor], Packing, tuple | None]:
+        """The biLM's layers of the tokens in the masks, packed; their packing; if they are asked for, padded layers."""
         stored = inputs.bilm_layers
+        carries = self.config.carry_state and stored is None
+        packing, *others = map(self.elmo.packing_type.of, masks if carries else [torch.stack(masks)])
         if stored is not None:
             if not stored.is_floating_point():
                 raise ValueError(f"bilm_layers have the dtype {stored.dtype}, not floats: use a collator of hf_elmo.")
             self.require_frozen_bilm()
-            layers = packings[0].pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1)
-            return [{"layers": layers, "hidden_states": None}]
+            return packing.pack(stored).to(self.get_input_embeddings().weight.dtype).unbind(1), packing, None
         state = inputs.state
-        if state is not None and len(packings) == 1:  # of all texts
-            state = tuple(part.repeat(1, 1, 1 + self.reads_text_pairs, 1) for part in state)
+        if state is not None and not carries:  # of all texts
+            state = tuple(part.repeat(1, 1, len(masks), 1) for part in state)
         outputs = []
-        for packing in packings:
+        for each in (packing, *others):
             output = self.elmo(
                 input_ids=inputs.input_ids,
                 attention_mask=inputs.attention_mask,
                 inputs_embeds=inputs.inputs_embeds,
                 state=state,
                 output_hidden_states=inputs.output_hidden_states,
-                use_cache=len(packings) > 1,
-                packing=packing,
+                use_cache=carries,
+                packing=each,
                 return_dict=True,
             )
             state = output.state
-            outputs.append({"layers": output.layers, "hidden_states": output.hidden_states})
-        return outputs
+            outputs.append(output)
+        if not others:
+            return output.layers, packing, output.hidden_states
+        packing = replace(packing, indices=torch.cat([each.indices for each in (packing, *others)]))
+        layers = [torch.cat(parts) for parts in zip(*(each.layers for each in outputs), strict=True)]
+        padded = zip(*(each.hidden_states or () for each in outputs), strict=True)  # zero in the other texts
+        return layers, packing, tuple(map(sum, padded)) or None
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""
