@@ -163,8 +163,7 @@ _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
 def _plain(texts: Any, empty: str = "", clean: Callable[[str], str] = drop_surrogates) -> Any:
-    """Arrays and columns of tables as lists, also inside lists and tuples, and strings as `clean` returns them, by
-    default without lone surrogates, with `empty` in place of empty strings."""
+    """Arrays and columns of tables as lists, at any depth, and strings as `clean` returns them, or else `empty`."""
     if isinstance(texts, str):
         return clean(texts) or empty
     texts = texts.tolist() if hasattr(texts, "tolist") else texts
@@ -334,8 +333,7 @@ class ElmoTokenizer(TokenizersBackend):
     @property
     def words(self) -> list[str] | None:
         """The words that have a vector beside ELMo, in the order of the vectors, from id 3; `None` if there are none.
-        Setting them raises ValueError for a word with a line
-        break, which the saved file cannot hold."""
+        Setting them raises ValueError for a word with a line break, which the saved file cannot hold."""
         return self._words
 
     @words.setter
@@ -447,11 +445,9 @@ class ElmoTokenizer(TokenizersBackend):
         return_tensors: str | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        empty = _EMPTY_WORD if is_split_into_words else ""
         given = [_plain(part, clean=str) for part in (text, text_pair)]
-        text = _plain(text, empty)
-        text_pair = _plain(text_pair, empty)
-        for part in (text, text_pair):
+        text, text_pair = (_plain(part, _EMPTY_WORD if is_split_into_words else "") for part in given)
+        for part in given:
             has_words = isinstance(part, (list, tuple)) and any(isinstance(one, list) for one in part)
             if (isinstance(part, str) and is_split_into_words) or (has_words and not is_split_into_words):
                 raise ValueError(
@@ -590,13 +586,12 @@ class ElmoTokenizer(TokenizersBackend):
         ids = np.asarray(ids)
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
-        left_out = self.all_special_ids if skip_special_tokens else []
-        return [self._token_of(row) for row in ids.tolist() if row[1] not in left_out]
+        return [self._token_of(x) for x in ids.tolist() if not (skip_special_tokens and x[1] in self.all_special_ids)]
 
     def _token_of(self, row: Sequence[int]) -> str:
         if row[1] in self.all_special_ids:
-            names = dict(zip(self.all_special_ids, (self.pad_token, self.bos_token, self.eos_token), strict=True))
-            return str(names[row[1]])
+            names = (self.pad_token, self.bos_token, self.eos_token)
+            return str(names[self.all_special_ids.index(row[1])])
         ids = row[1 : row.index(WORD_END_ID)]
         if self.character_vocab is None:
             return bytes(character_id - 1 for character_id in ids).decode("utf-8", "replace")
