@@ -7,9 +7,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ def _steps(text: Text) -> int:
     return sum(len(words) + 1 for words in text if words)
 
 
+@dataclass(eq=False, repr=False)
 class _Batches(IterableDataset):
     """An endless stream of batches: when the text ends, the stream starts over with the text reshuffled. `len` is the
     number of batches in an epoch; one iteration yields an epoch, and the next iteration continues where it ended.
@@ -55,34 +56,28 @@ class _Batches(IterableDataset):
     before the other parts starts over. An epoch has as many steps as all processes together need for all words.
     """
 
-    carries_state: bool
-    options: tuple[str, ...]  # attributes that are arguments of this layout alone
-    position: tuple[str, ...]  # names, without their underscore, of the attributes that the next batches depend on
+    source: Texts
+    tokenizer: ElmoTokenizer
+    batch_size: int
+    _: KW_ONLY
+    seed: int = 0
+    shuffle_block: int = 1_000_000
+    rank: int = 0
+    world_size: int = 1
+    carries_state: ClassVar[bool]
+    options: ClassVar[tuple[str, ...]]  # attributes that are arguments of this layout alone
+    position: ClassVar[tuple[str, ...]]  # names, without underscores, of the attributes that the next batches depend on
     ahead = 0  # batches that are made before they are taken, while a GPU computes
-    _capacity: int  # the size of a batch of this process: time steps or rows
-    _size: Callable[[Text], int]  # the size of a text, in the same unit
-    _next_batch: Callable[[], Batch]
+    _size: ClassVar[Callable[..., int]]  # the size of a text, in the unit of `_capacity`
+    _next_batch: ClassVar[Callable[..., Batch]]
 
-    def __init__(
-        self,
-        source: Texts,
-        tokenizer: ElmoTokenizer,
-        batch_size: int,
-        seed: int = 0,
-        shuffle_block: int = 1_000_000,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        self.source = source
-        self.tokenizer = tokenizer
-        self.part = source.part(rank, world_size)
-        self.endless = not source.countable  # has no length: the words are not counted, and an epoch never ends
-        self.encoder = WordEncoder(tokenizer)
-        self.batch_size = batch_size
-        self.seed = seed
-        self.shuffle_block = shuffle_block
-        self.rank = rank
-        self.world_size = world_size
+    def __post_init__(self) -> None:
+        self.part = self.source.part(self.rank, self.world_size)
+        self.endless = not self.source.countable  # has no length: the words are not counted, and an epoch never ends
+        self.encoder = WordEncoder(self.tokenizer)
+        self._capacity = self.batch_size  # the size of a batch of this process: rows or time steps
+        self._texts = self._read()
+        self._thread = ThreadPoolExecutor(1)
         self._epoch = 0  # passes over the source completed
         self._texts_read = 0  # of this pass
         self._step = 0  # batches of the current epoch yielded
@@ -90,14 +85,6 @@ class _Batches(IterableDataset):
         self._length: int | None = None
         self._made: deque[Future] = deque()  # batches that nobody has taken yet, each with the position after it
         self._taken: dict[str, Any] = {}  # the position after the batch that was taken last
-
-    @cached_property
-    def _texts(self) -> Iterator[Text]:
-        return self._read()
-
-    @cached_property
-    def _thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1)
 
     def __len__(self) -> int:
         if self._length is None:
@@ -125,8 +112,8 @@ class _Batches(IterableDataset):
             while self.ahead and len(self._made) <= self.ahead:
                 self._made.append(self._thread.submit(lambda: (self._next_batch(), self._position())))
             made = self._made.popleft().result() if self._made else (self._next_batch(), self._position())
-            batch, self._taken = made
-            yield batch
+            self._taken = made[1]
+            yield made[0]
         self._step = 0
 
     @property
@@ -184,6 +171,7 @@ class _Batches(IterableDataset):
             self._texts_read = 0
 
 
+@dataclass(eq=False, repr=False)
 class PackedWindows(_Batches):
     """Windows over packed sentences, as in bilm-tf (for the published models, 128 rows of 20 words).
 
@@ -207,25 +195,18 @@ class PackedWindows(_Batches):
         rank, world_size: the rank of this process and the number of processes, as in torch.distributed.
     """
 
+    batch_size: int = 128
+    window: int = 20
     carries_state = True
     options = ("window",)
     position = ("epoch", "texts_read", "rows", "waiting")
-
-    def __init__(
-        self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
-    ) -> None:
-        super().__init__(source, tokenizer, batch_size, **kwargs)
-        self.window = window
-        self._capacity = batch_size * window
-        self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, number of its words read
-        self._waiting: list[Words] = []  # sentences of the current text that no row has taken
-
     _size = staticmethod(_steps)
 
-    def _next_sentence(self) -> Words:
-        while not self._waiting:
-            self._waiting = [words for words in next(self._texts) if words]
-        return self._waiting.pop(0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._capacity *= self.window
+        self._rows: list[tuple[Words, int]] = [([], 1)] * self.batch_size  # sentence, number of its words read
+        self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
     def _next_batch(self) -> Batch:
         batch = []
@@ -233,7 +214,9 @@ class PackedWindows(_Batches):
             streams: Streams = ([], [], [], [])
             while missing := self.window - len(streams[0]):
                 if position > len(words):
-                    words = self._next_sentence()
+                    while not self._waiting:
+                        self._waiting = [sentence for sentence in next(self._texts) if sentence]
+                    words = self._waiting.pop(0)
                     position = 0
                 for stream, tokens in zip(streams, _streams([words]), strict=True):
                     stream += tokens[position : position + missing]
@@ -243,6 +226,7 @@ class PackedWindows(_Batches):
         return self.encoder.batch(batch, masked=False)
 
 
+@dataclass(eq=False, repr=False)
 class PaddedTexts(_Batches):
     """Sentences or documents, each a padded row that starts from zero state.
 
@@ -253,15 +237,15 @@ class PaddedTexts(_Batches):
     `attention_mask`; `labels` are -100 at padded positions. The arguments are those of [`PackedWindows`].
     """
 
+    batch_size: int = 32
     carries_state = False
     options = ("max_words", "sort_batches")
     position = ("epoch", "texts_read", "rest", "pool", "pools")
     max_words = 400  # length of the longest row, boundaries included
     sort_batches = 50  # batches that are formed together, from rows sorted by length
 
-    def __init__(self, source, tokenizer: ElmoTokenizer, batch_size: int = 32, **kwargs: Any) -> None:
-        super().__init__(source, tokenizer, batch_size, **kwargs)
-        self._capacity = batch_size
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._rest: list[Part] = []  # rows read but not in a batch yet
         self._pool: list[list[Part]] = []  # batches formed but not yielded yet
         self._pools = 0  # pools formed
@@ -275,16 +259,15 @@ class PaddedTexts(_Batches):
         seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
         rng = np.random.default_rng((self.seed, *seeds))
         size = self.batch_size
-        wanted = self.sort_batches * self.batch_size
+        wanted = self.sort_batches * size
         while len(self._rest) < wanted:
             text = [words for words in next(self._texts) if words]
             steps = _steps(text)
-            most = self.max_words
-            self._rest += [(text, start, min(start + most, steps)) for start in range(0, steps, most)]
+            starts = range(0, steps, self.max_words)
+            self._rest += [(text, start, min(start + self.max_words, steps)) for start in starts]
         rows = sorted(self._rest[:wanted], key=lambda row: row[2] - row[1])
         self._rest = self._rest[wanted:]
-        batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-        self._pool = [batches[index] for index in rng.permutation(len(batches))]
+        self._pool = [rows[start * size :][:size] for start in rng.permutation(self.sort_batches)]
         self._pools += 1
 
     def _next_batch(self) -> Batch:
