@@ -4,7 +4,7 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -135,8 +135,7 @@ def embed(
         output = local_path(output)
         require_apart(output, {"the input": rows.places}, overwrite)
     model, tokenizer = prepare(model, tokenizer, dtype, device)
-    options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
-    encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, shard_tokens=shard_tokens)
+    encoder = CorpusEncoder(model, tokenizer, layers, pooling, output_dtype, pretokenized, batch_tokens, shard_tokens)
     rows.report(tokenizer, pretokenized)
     if output is None:
         texts = list(rows)
@@ -157,7 +156,8 @@ class _Embedding(Job):
 
     def __init__(self, encoder: CorpusEncoder, output: Path) -> None:
         dtype = str(encoder.model.dtype).removeprefix("torch.")
-        super().__init__(encoder.model, encoder.tokenizer, dtype=dtype, **encoder.options)
+        options = {field.name: getattr(encoder, field.name) for field in fields(encoder)[2:]}  # without the model's
+        super().__init__(encoder.model, encoder.tokenizer, dtype=dtype, **options)
         self.about |= {"dtype": dtype, "layers": encoder.layers, "pooling": encoder.pooling}
         self.encoder = encoder
         self.words = 0

@@ -24,8 +24,7 @@ from ..utils.spelling import BEGIN, END, Speller, Token
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-FORWARD = 0
-BACKWARD = 1
+FORWARD, BACKWARD = range(2)
 BOUNDARIES = 2  # <S> and </S> around each row
 # A time step of the LSTM takes about as long for one row as for many. If fewer than MIN_WHOLE_ROWS rows fit into a
 # batch, up to MAX_ROWS_IN_PIECES are encoded side by side in pieces, if these are twice as many rows or more.
@@ -51,8 +50,8 @@ class RowLayout:
 
     def shape(self, words: int) -> tuple[int, ...]:
         """`[layers, words, 2P]` of a row, without the axes that the layout lacks."""
-        lead = () if self.layers is None else (self.layers,)
-        return (*lead, self.size) if self.pooled else (*lead, words, self.size)
+        axes = (self.layers, None if self.pooled else words, self.size)
+        return tuple(axis for axis in axes if axis is not None)
 
     def split(self, values: np.ndarray, word_counts: Iterable[int]) -> list[np.ndarray]:
         """The array of each row, as a view of `values`, which holds the rows one after another."""
@@ -72,9 +71,8 @@ def make_array(shape: tuple[int, ...], dtype: str, folder: Path | None = None) -
 
 
 class EmbeddedRows:
-    """The words and the vectors of consecutive rows, of which the first has the number `first`, filled in any order;
-    the pooled vectors of blank rows are zero. With `folder`, the vectors are in a temporary file there, mapped into
-    memory."""
+    """The words and the vectors of consecutive rows, the first with the number `first`, filled in any order; pooled
+    vectors of blank rows are zero. With `folder`, the vectors are in a temporary file there, mapped into memory."""
 
     def __init__(self, layout: RowLayout, words: list[list[str]], first: int = 0, folder: Path | None = None) -> None:
         self.layout = layout
@@ -106,16 +104,15 @@ class EmbeddedRows:
             vectors = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), vectors)
         if layout.layers is not None:
             vectors = pyarrow.FixedSizeListArray.from_arrays(vectors, layout.layers)
-        columns = {
-            "row": pyarrow.array(range(self.first, self.first + len(self.words)), pyarrow.int64()),
-            "words": pyarrow.array(self.words, pyarrow.list_(pyarrow.string())),
-            "embedding": vectors,
-        }
-        if any(isinstance(words, NamedRow) for words in self.words):
-            columns["id"] = pyarrow.array([words.name for words in self.words])  # type: ignore[attr-defined]
+        words = pyarrow.array(self.words, pyarrow.list_(pyarrow.string()))
+        numbers = pyarrow.array(range(self.first, self.first + len(self.words)), pyarrow.int64())
+        columns = {"row": numbers, "words": words, "embedding": vectors}
+        if any(isinstance(row, NamedRow) for row in self.words):
+            columns["id"] = pyarrow.array([row.name for row in self.words])  # type: ignore[attr-defined]
         return pyarrow.table(columns)
 
 
+@dataclass(eq=False, repr=False)
 class CorpusEncoder:
     """Encodes rows of text, at most `budget` tokens (padding included) at a time.
 
@@ -131,49 +128,43 @@ class CorpusEncoder:
             `batch_tokens` until memory runs out, which halves it.
     """
 
-    def __init__(
-        self,
-        model: ElmoModel,
-        tokenizer: ElmoTokenizer,
-        *,
-        layers: str | int,
-        pooling: str,
-        output_dtype: str,
-        batch_tokens: int | None,
-        shard_tokens: int | None = None,
-        pretokenized: bool,
-    ) -> None:
-        config = model.config
+    model: ElmoModel
+    tokenizer: ElmoTokenizer
+    layers: str | int
+    pooling: str
+    output_dtype: str
+    pretokenized: bool
+    batch_tokens: int | None = None
+    shard_tokens: int | None = None
+    warned = False
+
+    def __post_init__(self) -> None:
+        config = self.model.config
         last = config.num_hidden_layers
-        if layers not in ("mix", "sum", "all") and layers not in range(last + 1):
-            raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {last}")
-        if pooling not in ("none", "mean", "max"):
-            raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
-        if output_dtype not in ("float32", "float16"):  # an integer type would round the numbers
-            raise ValueError(f"output_dtype is {output_dtype!r}, but must be 'float32' or 'float16'")
+        if self.layers not in ("mix", "sum", "all") and self.layers not in range(last + 1):
+            raise ValueError(f"layers is {self.layers!r}, but must be 'mix', 'sum', 'all', or 0 to {last}")
+        if self.pooling not in ("none", "mean", "max"):
+            raise ValueError(f"pooling is {self.pooling!r}, but must be 'none', 'mean' or 'max'")
+        if self.output_dtype not in ("float32", "float16"):  # an integer type would round the numbers
+            raise ValueError(f"output_dtype is {self.output_dtype!r}, but must be 'float32' or 'float16'")
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
-        self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
-        self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}
-        self.options |= {"shard_tokens": shard_tokens or SHARD_BATCHES * self.budget, "pretokenized": pretokenized}
-        self.model = model
-        self.tokenizer = tokenizer
-        self.layers = layers
-        self.pooling = pooling
-        num_layers = last + 1 if layers == "all" else None
-        self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
+        self.batch_tokens = self.batch_tokens or (on_cpu if self.model.device.type == "cpu" else BATCH_TOKENS)
+        self.budget = self.batch_tokens
+        self.shard_tokens = self.shard_tokens or SHARD_BATCHES * self.budget
+        num_layers = last + 1 if self.layers == "all" else None
+        self.layout = RowLayout(num_layers, config.hidden_size, self.pooling != "none", self.output_dtype)
         # The layer normalization of a mix is over all words of a row, and its alignment is over both directions, which
         # are not encoded at once if a row is encoded in pieces.
-        self.needs_whole_rows = layers == "mix" and (config.scalar_mix_layer_norm or config.scalar_mix_alignment)
-        self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
-        self.warned = False
+        self.needs_whole_rows = self.layers == "mix" and (config.scalar_mix_layer_norm or config.scalar_mix_alignment)
+        self.speller = Speller(self.tokenizer, boundary_words=not self.tokenizer.split_special_tokens)
 
     def shards(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
         """The words of rows, one shard at a time. Only the rows and `shard_tokens` decide where a shard ends."""
-        return cut(self._split(iter(rows)), lambda words: len(words) + BOUNDARIES, self.options["shard_tokens"])
+        return cut(self._split(iter(rows)), lambda words: len(words) + BOUNDARIES, self.shard_tokens)
 
     def _split(self, rows: Iterator[Row]) -> Iterator[list[str]]:
         while texts := list(islice(rows, SPLIT_ROWS)):
-            split = self.tokenizer.split_into_words(texts, self.options["pretokenized"])
+            split = self.tokenizer.split_into_words(texts, self.pretokenized)
             for text, words in zip(texts, split, strict=True):
                 yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
 
@@ -214,11 +205,10 @@ class CorpusEncoder:
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
         """From the rows' lengths, longest first: the next batch's method, number of rows and number of tokens."""
         whole = self.budget // lengths[0]
-        if whole < MIN_WHOLE_ROWS:
-            long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)
-            together = min(long_rows, MAX_ROWS_IN_PIECES, self.budget)
-            if whole == 0 or (together >= 2 * whole and not self.needs_whole_rows):
-                return self._encode_long, together, together * (self.budget // together)
+        long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)  # none if as many fit
+        together = min(long_rows, MAX_ROWS_IN_PIECES, self.budget)
+        if whole == 0 or (together >= 2 * whole and not self.needs_whole_rows):
+            return self._encode_long, together, together * (self.budget // together)
         count = min(len(lengths), whole)
         return self._encode_batch, count, count * lengths[0]
 
@@ -227,8 +217,7 @@ class CorpusEncoder:
         words = [rows.words[row] for row in group]
         lengths = [len(row) + BOUNDARIES for row in words]
         layers = self._chosen(self._whole_layers(words, lengths), lengths)
-        if self.pooling == "none":
-            layers = layers.cpu()
+        layers = layers.cpu() if self.pooling == "none" else layers
         arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
         if self.pooling != "none":
             pool = torch.amax if self.pooling == "max" else torch.mean  # [layers, words, 2P] -> [layers, 2P]
@@ -249,10 +238,9 @@ class CorpusEncoder:
             logger.warning("%s has vectors that are not finite; further rows are not reported", name)
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
-        """All layers of whole rows, `[layers, words, 2P]`, the rows concatenated, boundaries included."""
+        """All layers of whole rows, `[layers, words, 2P]`, boundaries included."""
         ids, indices = self._distinct_words(words, [(0, length) for length in lengths])
-        packing = _packing_of(lengths, ids.device)
-        order = _row_by_row(packing)
+        packing, order = _packing_of(lengths, ids.device)
         # The indices of the words in the order in which each direction reads them.
         read = torch.empty_like(order).scatter_(1, order, indices.expand_as(order))
         outputs, _ = self.model.read_directions(ids, read, packing)
@@ -323,10 +311,9 @@ class CorpusEncoder:
             values, state = self._half_layers(words[:here], spans, state, direction)
             parts = np.split(values, list(accumulate(end - begin for begin, end in spans)))
             for place, (begin, end) in enumerate(spans):
-                first = max(begin, 1)
-                last = min(end, lengths[place] - 1)
-                if first < last:
-                    yield place, first - 1, parts[place][first - begin : last - begin]
+                inner = slice(int(begin == 0), min(end, lengths[place] - 1) - begin)
+                if inner.start < inner.stop:
+                    yield place, begin + inner.start - 1, parts[place][inner]
 
     @torch.inference_mode()
     def _half_layers(
@@ -335,8 +322,8 @@ class CorpusEncoder:
         """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated); the last state."""
         ids, indices = self._distinct_words(words, spans)
         vectors = self.model.char_encoder(ids)
-        packing = _packing_of([end - begin for begin, end in spans], vectors.device)
-        order = _row_by_row(packing)[direction]
+        packing, orders = _packing_of([end - begin for begin, end in spans], vectors.device)
+        order = orders[direction]
         inputs = vectors.index_select(0, torch.empty_like(indices).index_copy_(0, order, indices))
         if state is None:
             state = tuple(part[:, [direction]] for part in self.model.bilm.initial_state(len(words), vectors))
@@ -346,12 +333,9 @@ class CorpusEncoder:
         return values.float().contiguous().cpu().numpy(), state
 
 
-def _packing_of(lengths: list[int], device: torch.device) -> Packing:
-    """The packing of right-padded rows of these lengths."""
-    return Packing.of(torch.arange(lengths[0], device=device) < torch.tensor(lengths, device=device)[:, None])
-
-
-def _row_by_row(packing: Packing) -> Tensor:
-    """`[2, packed]`: for each word, row after row, its place in the order in which each direction reads the words."""
+def _packing_of(lengths: list[int], device: torch.device) -> tuple[Packing, Tensor]:
+    """The packing of right-padded rows of these lengths, and `[2, packed]`: for each word, row after row, its place in
+    the order in which each direction reads the words."""
+    packing = Packing.of(torch.arange(lengths[0], device=device) < torch.tensor(lengths, device=device)[:, None])
     order = packing.indices.argsort()
-    return torch.stack((order, packing.reverse[order]))
+    return packing, torch.stack((order, packing.reverse[order]))

@@ -120,17 +120,15 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     if Path(path).suffix.lower() != ".parquet" or not os.path.exists(path):
         return None
     schema = pyarrow.parquet.read_schema(path)
-    layers = None
     if not {"words", "embedding"} <= set(schema.names):
         return None
     about = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}"))
-    kind = schema.field("embedding").type
     if about.get("pooling") != "none":
         raise ValueError(f"{path} is no file of a vector for each word that embed wrote without pooling")
-    if about["layers"] == "all":
-        layers = kind.list_size
-        kind = kind.value_type
-    return about, _read_rows(path, RowLayout(layers, kind.value_type.list_size, False, ""))
+    kind = schema.field("embedding").type
+    layers = kind.list_size if about["layers"] == "all" else None
+    vectors = kind.value_type if layers else kind
+    return about, _read_rows(path, RowLayout(layers, vectors.value_type.list_size, False, ""))
 
 
 def _read_rows(path: str | os.PathLike, layout: RowLayout) -> Iterator[list[StoredRow]]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ CHECKPOINT_FILE = re.compile(
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
 
 
+@dataclass(unsafe_hash=True, repr=False)
 class Embedder:
     """Adds a column of ELMo vectors to batches of texts. One object works in every engine that runs Python in workers.
 
@@ -55,33 +57,26 @@ class Embedder:
         OSError: the model does not exist.
     """
 
-    def __init__(
-        self,
-        model: str | os.PathLike | None = None,
-        *,
-        layers: str | int = "mix",
-        pooling: str = "none",
-        dtype: Dtype = None,
-        output_dtype: str = "float32",
-        device: Device = None,
-        batch_tokens: int | None = None,
-        text_column: str | None = None,
-        pretokenized: bool = False,
-        column: str = "embedding",
-        words_column: str | None = None,
-        threads: int | None = None,
-    ) -> None:
-        require_positive(batch_tokens=batch_tokens, threads=threads)
-        fingerprint = checkpoint_fingerprint(model)
-        # A relative path may lead elsewhere in a worker.
-        model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
-        # All that the vectors depend on.
-        self.options = {"model": model, "fingerprint": fingerprint, "dtype": dtype, "device": device}
-        self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
-        self.options |= {"batch_tokens": batch_tokens, "pretokenized": pretokenized}
-        self.text_column = text_column
-        self.column = column
-        self.words_column = words_column
+    model: str | os.PathLike | None = None
+    _: KW_ONLY
+    layers: str | int = "mix"
+    pooling: str = "none"
+    dtype: Dtype = None
+    output_dtype: str = "float32"
+    device: Device = None
+    batch_tokens: int | None = None
+    text_column: str | None = field(default=None, compare=False)
+    pretokenized: bool = False
+    column: str = field(default="embedding", compare=False)
+    words_column: str | None = field(default=None, compare=False)
+    threads: int | None = None
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        require_positive(batch_tokens=self.batch_tokens, threads=self.threads)
+        self.fingerprint = checkpoint_fingerprint(self.model)
+        if self.model is not None and os.path.isdir(self.model):
+            self.model = os.path.abspath(self.model)  # a relative path may lead elsewhere in a worker
 
     def __call__(self, batch: Any, rank: int | None = None) -> Any:
         """A batch with its vectors.
@@ -127,13 +122,12 @@ class Embedder:
         columns = {self.column: list(map(_nested, rows.result())) if is_frame else rows.result()}
         if self.words_column is not None:
             columns[self.words_column] = rows.words
-        if is_frame:
-            return batch.assign(**columns)
-        return batch | columns  # a batch of Datasets (LazyBatch) converts only the columns that are read or added
+        # A batch of Datasets (LazyBatch) converts only the columns that are read or added.
+        return batch.assign(**columns) if is_frame else batch | columns
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None) -> EmbeddedRows:
         """The vectors of texts, in memory, with the model of this process."""
-        return _loaded(os.getpid(), rank, **self.options).embed(Rows(texts, name=name))
+        return _loaded(os.getpid(), rank, self).embed(Rows(texts, name=name))
 
 
 def _nested(array: np.ndarray) -> Any:
@@ -156,15 +150,15 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 
 
 @lru_cache(maxsize=4)  # models kept in a process that runs several embedders
-def _loaded(
-    process: int, rank: int | None, model: Any, fingerprint: str, dtype: Any, device: Any, threads: Any, **options: Any
-) -> CorpusEncoder:
-    """The encoder of an embedder in this process. A fork loads the model again, because it has neither the threads nor
-    the GPU of its parent."""
-    if checkpoint_fingerprint(model) != fingerprint:
-        raise ValueError(f"model {model!r} has changed since the Embedder was made: restore its old files")
-    if threads is not None or process != IMPORTED_BY:
-        torch.set_num_threads(threads or 1)
+def _loaded(process: int, rank: int | None, own: Embedder) -> CorpusEncoder:
+    """The encoder of an embedder, or of others that give the same vectors, in this process. A fork loads the model
+    again, because it has neither the threads nor the GPU of its parent."""
+    if checkpoint_fingerprint(own.model) != own.fingerprint:
+        raise ValueError(f"model {own.model!r} has changed since the Embedder was made: restore its old files")
+    if own.threads is not None or process != IMPORTED_BY:
+        torch.set_num_threads(own.threads or 1)
+    device = own.device
     if device is None and rank is not None and torch.cuda.is_available():
         device = f"cuda:{rank % torch.cuda.device_count()}"
-    return CorpusEncoder(*prepare(model, None, dtype, device), **options)
+    loaded = prepare(own.model, None, own.dtype, device)
+    return CorpusEncoder(*loaded, own.layers, own.pooling, own.output_dtype, own.pretokenized, own.batch_tokens)

@@ -115,7 +115,7 @@ def test_a_name_on_the_hub_stands_for_a_commit(checkpoint, tmp_path, monkeypatch
     (tmp_path / "models--me--elmo" / "refs").mkdir(parents=True)
     (tmp_path / "models--me--elmo" / "refs" / "main").write_text("c" * 40)
     shutil.copytree(checkpoint, tmp_path / "models--me--elmo" / "snapshots" / ("c" * 40))
-    assert Embedder("me/elmo").options["fingerprint"] == f"commit {'c' * 40}"
+    assert Embedder("me/elmo").fingerprint == f"commit {'c' * 40}"
 
 
 def threads_after(embedder: Embedder) -> tuple[np.ndarray, int]:
