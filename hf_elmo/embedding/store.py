@@ -95,8 +95,7 @@ def _numbers(vectors: pyarrow.Array) -> np.ndarray:
 
 
 def _arrays(tables: Tables, layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """The names and arrays of a file: one array for each row, named by the row's number or name; or, if rows are pooled
-    and have no names, one array `embeddings`."""
+    """The names and arrays of a file: of each row, its number or name; of pooled rows without names, `embeddings`."""
     named = False
     pooled = np.zeros((0, *layout.shape(0)), layout.dtype)
     for table in tables:
@@ -149,8 +148,7 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: s
 
 
 def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dict[str, str], metadata: str) -> None:
-    """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
-    JSON of the number of each sentence."""
+    """Write a dataset for each array, as bilm-tf does, and AllenNLP's `sentence_to_index`, JSON of their numbers."""
     with extra_needed("convert"):
         import h5py
 

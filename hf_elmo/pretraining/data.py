@@ -314,8 +314,7 @@ class WordEncoder:
 
 
 def ensure_language_models(model: Any, tokenizer: ElmoTokenizer | None) -> tuple[ElmoForPreTraining, WordEncoder]:
-    """The language models, as [`ensure_loaded`] loads them, and the encoder of their words. ValueError if the tokenizer
-    has no vocabulary, or that of another model."""
+    """The language models and the encoder of their words; ValueError for another model's vocabulary, or none."""
     model, tokenizer = ensure_loaded(model, tokenizer, ElmoForPreTraining)
     encoder = WordEncoder(tokenizer)
     encoder.vocabulary.require_rows(model.config.vocab_size)

@@ -122,8 +122,8 @@ def perplexity(
 def nll_totals(
     model: ElmoForPreTraining, vocabulary: Vocabulary, inputs: Iterable[dict[str, Tensor]], stateful: bool = False
 ) -> np.ndarray:
-    """Sums over batches: forward NLL, backward NLL, predictions, sentences, unknown words: `[5]` float64. If
-    `stateful`, a batch starts from the state after the previous one."""
+    """Sums over batches: forward NLL, backward NLL, predictions, sentences, unknown words: `[5]` float64. `stateful`
+    carries the state from batch to batch."""
     totals = np.zeros(5)
     state = None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:

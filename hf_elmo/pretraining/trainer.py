@@ -100,8 +100,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
 
     @property
     def device(self) -> torch.device:
-        """As in `TrainingArguments`, but the CPU has no index: `torch.load` cannot map a checkpoint to `cpu:1`, which
-        accelerate gives to the second process."""
+        """As in `TrainingArguments`, but the CPU has no index: `torch.load` cannot map to accelerate's `cpu:1`."""
         device = super().device
         return torch.device("cpu") if device.type == "cpu" else device
 
@@ -310,8 +309,7 @@ class ElmoPreTrainer(Trainer):
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As `Trainer.log`, with the words per second since the last training log, and a line about the progress;
-        FloatingPointError if a weight is not finite."""
+        """As `Trainer.log`, with words per second and a line of progress; FloatingPointError for infinite weights."""
         if "loss" in logs:
             self._require_finite_weights()
             now = time.perf_counter()
@@ -331,8 +329,7 @@ class ElmoPreTrainer(Trainer):
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """The loss (nats a word) and the perplexities of held-out text by the full softmax, each sentence from zero
-        state."""
+        """The loss (nats a word) and the perplexities of held-out text, as `perplexity` computes them."""
         started = time.perf_counter()
         self._require_finite_weights()
         with self.accelerator.autocast():

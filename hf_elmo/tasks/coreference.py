@@ -147,8 +147,7 @@ def _speakers_of(sentences: list, speakers: Sequence[str | None]) -> list[str | 
 
 
 class CoreferenceCollator(LayersCollator):
-    """Batches of documents for Trainer, also of [`store_layers`] if it has the `model`, as [`LayersCollator`]. Padding
-    is -100 in `labels`, 0 in `speaker_ids`."""
+    """As [`LayersCollator`], of documents. Padding is -100 in `labels` and 0 in `speaker_ids`."""
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         names = [name for name in features[0] if any(row[name] is not None for row in features)]

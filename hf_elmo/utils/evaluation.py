@@ -37,8 +37,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """The indices of rows in batches of rows of similar length, with at most `batch_tokens` positions each, padding
-    included; a longer row is a batch of its own."""
+    """The indices of rows in batches of at most `batch_tokens` positions, padding included, or of one longer row."""
     batch: list[int] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and lengths[row] * (len(batch) + 1) > batch_tokens:

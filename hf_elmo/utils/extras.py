@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra_needed(extra: str, otherwise: str = "") -> Iterator[None]:
-    """For a block that imports libraries of an extra: if one is missing, the error says how to install it. `otherwise`
-    is added to the message, for example a way without the library."""
+    """For a block that imports libraries of an extra: an error of a missing one says how to install it, `otherwise`."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -140,8 +140,7 @@ def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str)
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Make the folder, lock it for the block, and remove it if it is empty then. The run that had the lock before may
-    have removed both."""
+    """Make and lock a folder, which another run may remove meanwhile, for the block; remove it if it is empty then."""
     lock = None
     while lock is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,8 +158,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
-    """Use the folder for this run alone. It must be new, or that of an interrupted run with the same settings. It is
-    removed if no shard is in it at the end."""
+    """Use the folder, new or of an interrupted run with the same settings, for this run alone, and remove it if empty."""
     manifest = json.loads(json.dumps(settings, default=int))
     path = folder / MANIFEST
     with _locked(folder):
@@ -232,8 +230,7 @@ def _is_whole(path: Path) -> bool:
 
 @contextmanager
 def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Callable[[Path, list[Any], int], Any]]:
-    """A function `(path of a shard, its rows, number of the first row)` that computes a shard, in this process or, if
-    there are several workers, in the next free worker."""
+    """A function of a shard's path, rows and first row's number that computes it, here or in the next free worker."""
     if workers == 1:
         yield lambda *shard: bar.update(_compute(job, *shard))
         return
