@@ -158,7 +158,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
-    """Use the folder, new or of an interrupted run with the same settings, for this run alone, and remove it if empty."""
+    """Use the folder, new or of an interrupted run with the same settings, for this run alone; remove it if empty."""
     manifest = json.loads(json.dumps(settings, default=int))
     path = folder / MANIFEST
     with _locked(folder):
