@@ -74,22 +74,19 @@ def embed(
     twice; rows that have changed meanwhile, or since an interrupted run, are computed again.
 
     Args:
-        model: an ELMo, or the name or folder of an ELMo; `None` for the model that ships with hf_elmo. A model with a
-            head is used without the head.
+        model: an ELMo, its name or folder, or `None` for the model that ships with hf_elmo; a head is left out.
         inputs: sentences, each a string or a list of words; or the path of a file, in which each line or record is a
             row: `.txt`, `.jsonl`, `.csv`, `.tsv`, `.fasta`, `.conllu` and others of CoNLL (all also with `.gz`),
             `.parquet`; `"-"` is standard input. In FASTA, each letter is a word; in CoNLL, each sentence is a row.
         output: the file to write; its ending gives the format. `.safetensors`, `.npz`, `.hdf5` and `.h5` (laid out as
             by bilm-tf's `dump_bilm_embeddings`) have one array for each row, named by the row's number (`"0"`, `"1"`,
             ...), or, if pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
-            `embedding`. Each FASTA sequence has one array, named by its identifier (in Parquet, the column `id`), but
-            text has no place for it.
+            `embedding`. A FASTA sequence's array has its identifier as name (Parquet: column `id`; none in text).
             `.txt` and `.txt.gz` have a line for each word: the word, a tab and its numbers (those of all layers, one
             layer after another), and a blank line after each row; if pooled, a line for each row, with all of its
             words. With `None`, the vectors are returned.
         tokenizer: splits text into words and characters; by default that of the model's folder, else `ElmoTokenizer()`.
-        layers: `"mix"` (the scalar mix), `"sum"` (of the biLM's layers, as in SeqVec), `"all"` (every layer of the
-            biLM, 0 first) or the number of one layer.
+        layers: `"mix"` (the scalar mix), `"sum"` (of all layers, as in SeqVec), `"all"` (each, 0 first) or a number.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
         dtype: the dtype to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
         output_dtype: the dtype of the arrays, `"float32"` or `"float16"` (numbers over 65,504 raise an error).
@@ -97,18 +94,13 @@ def embed(
         batch_tokens: the most words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P
             (half the size of a vector) is above 256: 8,192 for 512. It is halved, with a warning, when memory runs out.
             Longer rows are embedded in pieces, with the same result.
-        shard_tokens: the number of tokens (a shard) within which rows are sorted by length; finished work is saved
-            after each shard. By default 16 batches.
-        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"fasta"` or `"conll"`; by default the ending
-            decides.
+        shard_tokens: the tokens (by default 16 batches) within which rows are sorted by length, and saved together.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"fasta"`, `"conll"`; by default as it ends.
         text_column: the column or key with the text; for CSV without a header and for CoNLL, the index of the column.
         encoding: the encoding of the input file.
-        pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
-            never split again.)
-        overwrite: replace `output` if it exists.
-        restart: discard what an interrupted run of the same `output` left, instead of resuming it.
-        progress: show a progress bar; by default on a terminal only. `"lines"` prints a line every half a minute where
-            there is no terminal.
+        pretokenized: whether whitespace separates the words of text. (A row that is a list is never split again.)
+        overwrite, restart: replace `output` if it exists; discard what an interrupted run of it left.
+        progress: show a progress bar, by default on a terminal only; `"lines"` prints one each half minute elsewhere.
         workers: with `output`, the number of processes on this machine. They share the weights, divide PyTorch's
             threads, and each embeds a shard at a time, with the same result; on GPUs, each takes one of them in turn.
             If one is killed, the run ends. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
@@ -121,8 +113,7 @@ def embed(
         FileNotFoundError, FileExistsError: the input does not exist; the output exists.
         ValueError: a layer, option or ending is unknown; the input is malformed; `output` is the input, an address, or
             a format in which a sequence cannot be named; a number is too large for an `output_dtype` of float16; the
-            interrupted run had other settings. (Vectors that are not finite, such as those of a diverged model, give
-            one warning.)
+            interrupted run had other settings. (Vectors that are not finite give one warning.)
         OSError: the disk is full.
         ImportError: `output` is HDF5, and h5py is not installed.
         TypeError: a row is neither text nor a list of words.

@@ -177,14 +177,12 @@ class PackedWindows(_Batches):
 
     Each row of the batch is a stream of sentences that continues from window to window with the LSTM state. The forward
     LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn .. w1` and
-    predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window contains the first
-    words of the sentence in one direction and its last words in the other. A row that has finished a sentence takes the
-    next sentence of the text.
+    predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window has its first words
+    in one direction and its last words in the other. A row that has finished a sentence takes the text's next one.
 
-    Yields dictionaries with the rows of this process:
-        input_ids `[batch_size, window, characters]`: the input of the forward LM.
-        backward_input_ids `[batch_size, window, characters]`: the input of the backward LM, in the order that it reads.
-        labels `[batch_size, window, 2]`: the targets of the forward and of the backward LM.
+    Yields dictionaries with the rows of this process: `input_ids` and `backward_input_ids`, the inputs of the forward
+    and of the backward LM in the order that it reads, `[batch_size, window, characters]`; `labels`, both targets,
+    `[batch_size, window, 2]`.
 
     Args:
         source, seed: the text, and the seed with which it is shuffled.
@@ -228,13 +226,11 @@ class PackedWindows(_Batches):
 
 @dataclass(eq=False, repr=False)
 class PaddedTexts(_Batches):
-    """Sentences or documents, each a padded row that starts from zero state.
+    """Sentences or documents, each a padded row, or several if it is longer than `max_words`, from zero state.
 
-    A text longer than `max_words` becomes several rows. The forward LM reads the sentences of a document from first to
-    last, the backward LM from last to first, each with its boundaries. Rows of similar length are batched together.
-
-    Yields dictionaries as [`PackedWindows`] does, with the length of the longest row instead of `window`, and with an
-    `attention_mask`; `labels` are -100 at padded positions. The arguments are those of [`PackedWindows`].
+    The forward LM reads the sentences of a document from first to last, the backward LM from last to first, each with
+    its boundaries. Rows of similar length are batched together. Arguments and dictionaries are those of
+    [`PackedWindows`], with the longest row's length as `window`, an `attention_mask`, and `labels` of -100 at padding.
     """
 
     batch_size: int = 32

@@ -30,14 +30,12 @@ MAX_ROWS = 256
 
 @dataclass
 class Perplexity:
-    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words, the end (forward) or beginning
-    (backward) of each sentence included.
+    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words and of each sentence's boundary.
 
     Args:
         forward, backward: the perplexity of each language model.
         mean: `exp` of the mean of both models' losses, as bilm-tf reports it.
-        words: number of predictions of each model, one boundary a sentence included.
-        sentences: number of sentences.
+        words, sentences: number of predictions of each model, one boundary a sentence included, and of sentences.
         unknown: fraction of the predictions whose word is outside the vocabulary and counts as `<UNK>`.
     """
 
@@ -83,18 +81,14 @@ def perplexity(
     Args:
         model: a language model, which runs on its device, in evaluation mode; or the name or folder of a checkpoint
             that has its softmax; `None` for the model that ships with hf_elmo.
-        inputs: what to read, as for [`embed`], also files by a folder or a pattern; or [`Texts`], which split text
-            with their own tokenizer.
+        inputs: as for [`embed`], also files by a folder or a pattern; or [`Texts`], which have their own tokenizer.
         tokenizer: a tokenizer with the vocabulary; by default the one in the model's folder.
-        pretokenized: whether the files are tokenized already, so that whitespace separates their words; otherwise the
-            tokenizer splits them.
+        pretokenized: whether whitespace separates the words of the files; otherwise the tokenizer splits them.
         stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
             nor on how they are batched. `True` evaluates as bilm-tf does: the text is distributed over rows, each of
-            which carries its state from sentence to sentence. (bilm-tf ends with the row that ends first; here all
-            words are counted.)
+            which carries its state from sentence to sentence. (Here all words are counted, not up to the shortest row.)
         words_per_batch: words in a batch, padding included.
-        batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. With one
-            row, the text is read in its order.
+        batch_size: rows if `stateful`: by default one for each 4,096 words, 256 at most; with 1, text keeps its order.
         input_format, text_column, encoding: as for [`embed`].
 
     Raises:

@@ -81,25 +81,19 @@ def pretrain(
             a list of `Path`s; a `datasets.Dataset`, or a `datasets.IterableDataset` (a stream), which needs
             `max_steps`; or texts. In distributed training (torchrun) each process reads a part.
         output: folder of the checkpoint, and of the intermediate ones (`checkpoint-N`).
-        held_out: texts to evaluate on, given in the same ways. With the recipe `"adapt"`, the default is every 20th of
-            `inputs`.
-        init: a checkpoint to train further: a language model, or an ELMo without softmax, which gets one. It
-            keeps its sizes and its tokenizer.
+        held_out: texts to evaluate on, given in the same ways; by default none, but to adapt every 20th of `inputs`.
+        init: a language model to train further, or an ELMo, which gets a softmax; sizes and tokenizer stay.
         recipe: the settings: `"new"` for a new biLM, the default; `"adapt"` to adapt a trained biLM to a domain's text,
-            the default with `init`; `"bilm-tf"`, with which the published models were trained. With `"adapt"`, the
-            model with the lowest held-out perplexity is kept, which may be the model before training; with
-            `load_best_model_at_end=False`, the last model is kept.
+            the default with `init`; `"bilm-tf"`, that of the published models. `"adapt"` keeps the model of the lowest
+            held-out perplexity, also that before training, or with `load_best_model_at_end=False` the last one.
         vocabulary: file with the words of the softmax; by default the words of `init`, or else the words counted in
             `inputs`. If it replaces the vocabulary of a trained softmax, words of both vocabularies keep their weights.
         vocabulary_size: number of words to keep when they are counted; all by default.
-        config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here, and with the recipe `"new"`
-            `num_sampled` is 2048.
+        config: fields of [`ElmoConfig`]; by default `hidden_dropout` is 0.1, and in recipe `"new"` `num_sampled` 2048.
         word_splitting: how the new tokenizer splits text into words, without `init`; `"lm1b"` by default.
-        pretokenized: whether the text is tokenized already, so that whitespace separates its words; otherwise the
-            tokenizer splits it.
-        layout: what a row is: with `"windows"`, a window of packed sentences, with the state carried from window to
-            window, as the published models were trained; with `"sentences"` or `"documents"` (separated by blank
-            lines), one of them, padded and from zero state.
+        pretokenized: whether whitespace separates the words of the text; otherwise the tokenizer splits it.
+        layout: what a row is: in `"windows"` packed sentences, with the state carried from window to window, as for the
+            published models; a padded one of `"sentences"`, or of `"documents"` (between blank lines), from zero state.
         batch_size: rows of a batch in each process; by default 64, to adapt 32, with bilm-tf's recipe 128.
         window: words of a row in `"windows"`; 20 by default.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.

@@ -54,9 +54,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
     the steps and a linear decay to zero over the last 60 %. `hf_elmo/pretraining/recipes.toml` has the others.
 
     Args:
-        loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over
-            the 20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
-            Logged losses are not scaled.
+        loss_scale: a factor of the loss that is differentiated, not of the logged one. bilm-tf sums the loss over the
+            20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
         ema: the decay of an exponential moving average of the weights, such as 0.99. The average is what is evaluated
             and saved. With a constant learning rate it takes the place of a decay, so the training may end at any step.
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
@@ -225,8 +224,7 @@ class ElmoPreTrainer(Trainer):
         return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator(torch.get_default_device()))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
-        """As `Trainer.train`; resuming also restores the position in the text and the LSTM state. A run that had ended
-        is not trained further.
+        """As `Trainer.train`; resuming also restores text position and LSTM state. A run that had ended stays as it is.
 
         Args:
             resume_from_checkpoint: a checkpoint's folder, or `True` for the last whole one in `args.output_dir`.

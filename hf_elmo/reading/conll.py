@@ -97,9 +97,8 @@ def read_sentences(
 
 
 def _word_column(groups: Sequence[Sequence[Line]]) -> int:
-    """The column after that which numbers the words: the first one in CoNLL-U, the third one in CoNLL-2012; in WebAnno,
-    also after that of the characters; else 0. Most of the first sentences must have numbers: the words of the very
-    first may be `1` or `0 1` themselves."""
+    """The column after that which numbers the words (the first in CoNLL-U, third in CoNLL-2012) and, in WebAnno, the
+    characters; else 0. Most of the first sentences must have numbers, as words may be `1` or `0 1` themselves."""
     lines = [[columns for _, columns in group if columns[0][:1] not in ("", "#")] for group in groups]
     lines = [
         [own for own in group if not (NO_WORD.match(own[0]) or HEADER.fullmatch(" ".join(own)))] for group in lines

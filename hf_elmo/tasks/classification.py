@@ -16,8 +16,7 @@ def classification_metrics() -> Metrics:
 
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
     above 0, and accuracy is the share of texts whose labels are all predicted correctly. Texts with a label of -100 are
-    left out. Labels that are other numbers raise ValueError: they are of a regression. (One of only zeros and ones is
-    counted like labels.)
+    left out. Numbers of a regression raise ValueError, unless they are only zeros and ones, as labels are.
     """
     with extra_needed("train"):
         from sklearn.metrics import accuracy_score, f1_score

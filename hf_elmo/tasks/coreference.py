@@ -55,8 +55,7 @@ def read_conll2012(path: str | os.PathLike, encoding: str = "utf-8") -> "Dataset
         each mention only in its first cluster; `speakers`, the name or `None` at the first word of each sentence.
 
     Raises:
-        ValueError: a line is above the first `#begin`, or has too few columns; a mention begins and does not end, or
-            ends and did not begin.
+        ValueError: a line is above the first `#begin` or has too few columns, or a mention has only one end.
     """
     with extra_needed("train"):
         from datasets import Dataset

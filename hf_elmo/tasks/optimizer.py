@@ -25,8 +25,7 @@ def optimizer_cls_and_kwargs(
     (`max_grad_norm`). Call this function once for each Trainer, after the model is frozen or unfrozen.
 
     Args:
-        model: the model that Trainer has (of another, the first step raises ValueError); `None` for each model of its
-            `model_init`, as in a hyperparameter search.
+        model: Trainer's (of another, the first step raises ValueError); `None` for each model of its `model_init`.
         arguments: with the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
         bilm: learning rate of the character CNN and the biLM, if they are trained (`freeze_bilm(False)`).
         mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
