@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from . import convert, embed, pretrain  # noqa: F401, each registers its commands
-from .options import app
+from .options import app, flag
 
 READING = logging.getLogger("transformers.hf_elmo.reading.rows")
 COMMON = ("-q", "--quiet", "--traceback")  # options of `hf-elmo` itself
@@ -39,11 +39,9 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="show the version and exit")
-    ] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="after an error, show where it happened")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="no progress and no warnings, only errors")] = False,
+    version: Annotated[bool, flag("--version", "show the version and exit", callback=_print_version)] = False,
+    traceback: Annotated[bool, flag("--traceback", "after an error, show where it happened")] = False,
+    quiet: Annotated[bool, flag("-q", "no progress and no warnings, only errors", "--quiet")] = False,
 ) -> None:
     if not quiet:
         READING.setLevel(logging.INFO)

@@ -25,29 +25,14 @@ def _list_models(wanted: bool) -> None:
     "convert bilm-tf-folder my-elmo",
 )
 def convert(
-    source: Annotated[
-        list[str],
-        argument(
-            "SOURCE",
-            "a published model's name (original, seqvec, manylangs-ko, ...); a folder or archive; the prefix of a "
-            "TensorFlow checkpoint; or options.json and weights.hdf5; then also the file of the model's words",
-        ),
-    ],
+    source: Annotated[list[str], argument("SOURCE", "a published model's name (original, seqvec, ...), or its files")],
     out: Annotated[str, argument("OUT", "a new folder")],
-    model: Annotated[
-        str | None, option("NAME", "the published model that the files are a copy of: its card and word splitting")
-    ] = None,
-    list_models: Annotated[
-        bool, typer.Option("--list", is_eager=True, callback=_list_models, help="list the published models and exit")
-    ] = False,
+    model: Annotated[str | None, option("NAME", "published model of these files: its card, word splitting")] = None,
+    list_models: Annotated[bool, flag("--list", "list the published models and exit", callback=_list_models)] = False,
     elmo_options: Annotated[str | None, option("FILE", "the ELMo's options.json, if a model.tar.gz lacks it")] = None,
     use: Annotated[str | None, option("NAME", "the ELMo to convert, if a model.tar.gz has several that differ")] = None,
-    bilm_only: Annotated[
-        bool, flag("--bilm-only", "convert only the biLM of a model.tar.gz, without its head")
-    ] = False,
-    align: Annotated[
-        str | None, option("FILE", "matrix to another language's vectors, .npy or .pth, behind a fixed mix")
-    ] = None,
+    bilm_only: Annotated[bool, flag("--bilm-only", "only the biLM of a model.tar.gz, without its head")] = False,
+    align: Annotated[str | None, option("FILE", "matrix to another language's vectors, .npy or .pth")] = None,
     align_layer: Annotated[int | None, option("N", "layer that --align maps [the mean of all]", min=0)] = None,
     dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
@@ -57,9 +42,10 @@ def convert(
     cache_dir: Annotated[str | None, option("DIR", "keep downloads in DIR/NAME [huggingface_hub's cache]")] = None,
 ) -> None:
     """Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a
-    published model, which is downloaded; AllenNLP's files, or the model.tar.gz of a task; a TensorFlow checkpoint of
-    bilm-tf or simple_elmo, softmax included; a folder or archive of simple_elmo or ELMoForManyLangs; or TF-Hub's
-    SavedModel. The checkpoint is read back and compared with its source."""
+    published model, which is downloaded; AllenNLP's options.json and weights.hdf5, or the model.tar.gz of a task; the
+    prefix of a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax included, each then with the file of the
+    model's words; a folder or archive of these, of simple_elmo or ELMoForManyLangs; or TF-Hub's SavedModel. The
+    checkpoint is read back and compared with its source."""
     options = {name: value for name, value in locals().items() if name not in ("source", "out", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
     from hf_elmo.conversion.files import read_json

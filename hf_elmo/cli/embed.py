@@ -31,9 +31,7 @@ def embed(
     output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="type of the vectors")] = "float32",
     device: Device = None,
     batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU 4096 to 16384]", min=1)] = None,
-    shard_tokens: Annotated[
-        int | None, option("N", "tokens sorted by length, and saved, together [16 batches]", min=1)
-    ] = None,
+    shard_tokens: Annotated[int | None, option("N", "tokens sorted and saved together [16 batches]", min=1)] = None,
     workers: Annotated[int, option("N", "processes, on GPUs one for each", min=1)] = 1,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
@@ -75,9 +73,7 @@ def predict(
     pretokenized: Pretokenized = False,
     overwrite: Overwrite = False,
     restart: Restart = False,
-    text_pair_column: Annotated[
-        str | None, column("column or key of the second text: the passage, or a predicate's index from 0")
-    ] = None,
+    text_pair_column: Annotated[str | None, column("column or key of the second text, or a predicate's index")] = None,
     speakers_column: Annotated[str | None, option("NAME", "coreference: column or key of each line's speaker")] = None,
     genre_column: Annotated[str | None, option("NAME", "coreference: column or key of the genre's number")] = None,
 ) -> None:

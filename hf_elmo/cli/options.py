@@ -28,8 +28,9 @@ def option(metavar: str, help: str, *names: str, min: int | None = None) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, min=min)
 
 
-def flag(name: str, help: str, *names: str) -> Any:
-    return typer.Option(name, *names, help=help)
+def flag(name: str, help: str, *names: str, callback: Callable[[bool], None] | None = None) -> Any:
+    """An option without a value. A `callback` is called before other options are read."""
+    return typer.Option(name, *names, help=help, callback=callback, is_eager=callback is not None)
 
 
 def argument(metavar: str, help: str) -> Any:

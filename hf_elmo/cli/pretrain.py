@@ -67,9 +67,7 @@ def vocab(
 def pretrain(
     inputs: Inputs,
     output: Annotated[str, argument("OUTPUT", "folder of the checkpoint")],
-    held_out: Annotated[
-        list[str] | None, option("FILE", "text to evaluate on, or a pattern [with --init: 1 text in 20]")
-    ] = None,
+    held_out: Annotated[list[str] | None, option("FILE", "text to evaluate on [with --init: 1 text in 20]")] = None,
     init: Annotated[str | None, option("MODEL", "folder or Hub name of the ELMo to adapt")] = None,
     recipe: Annotated[
         Literal["new", "adapt", "bilm-tf"] | None, typer.Option(help="training settings [new; with --init adapt]")
@@ -120,12 +118,8 @@ def perplexity(
     inputs: Inputs,
     model: LanguageModel = None,
     pretokenized: Pretokenized = False,
-    stateful: Annotated[
-        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each starts from zeros]")
-    ] = False,
-    batch_size: Annotated[
-        int | None, option("N", "with --stateful: rows per batch [one per 4,096 words, at most 256]", min=1)
-    ] = None,
+    stateful: Annotated[bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does")] = False,
+    batch_size: Annotated[int | None, option("N", "rows per batch, with --stateful [one per 4,096 words]", min=1)] = None,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
