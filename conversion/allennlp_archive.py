@@ -32,8 +32,7 @@ HIGHWAY = (
 
 
 def module_table(convolution: str, highways: str, projection: str, lstm: str) -> list[Entry]:
-    """The entries of all tensors of AllenNLP's modules, with these names, except the embeddings of characters and of
-    words, which differ between the formats."""
+    """The entries of all tensors of AllenNLP's modules, with these names, except embeddings, which differ."""
     entries = []
     for part in ("weight", "bias"):
         gates = [f"char_encoder.highways.{{i}}.{gate}.{part}" for gate in ("carry", "transform")]
@@ -106,11 +105,8 @@ def read_elmo(
     prefixes = [prefix for prefix in all_prefixes if use is None or prefix.rstrip(".") == use.rstrip(".")]
     if not prefixes:
         raise ValueError(f"{weights} has no ELMo {use or ''}; its ELMos are {all_prefixes}.")
-    bilms = []
-    for prefix in prefixes:
-        own = f"{prefix}_elmo_lstm."
-        bilms.append({name.removeprefix(own): array for name, array in state.items() if name.startswith(own)})
-    bilm, *others = bilms
+    own = [f"{prefix}_elmo_lstm." for prefix in prefixes]
+    bilm, *others = ({name.removeprefix(at): x for name, x in state.items() if name.startswith(at)} for at in own)
     for other in others:
         if other.keys() != bilm.keys() or not all(np.array_equal(other[name], bilm[name]) for name in bilm):
             raise ValueError(f"{weights} has several different ELMos: {prefixes}. Choose one with use=NAME.")
@@ -139,7 +135,7 @@ def read_elmo(
         ours = f"further_mixes.{number - 1}" if number else "scalar_mix"
         arrays[f"{ours}.scalars"] = np.concatenate([state[f"{mix}.scalar_parameters.{layer}"] for layer in layers])
         arrays[f"{ours}.gamma"] = state[f"{mix}.gamma"]
-    taken = (*(f"{prefix}_elmo_lstm." for prefix in prefixes), *(f"{mix}." for mix in mixes), aligning)
+    taken = (*own, *(f"{mix}." for mix in mixes), aligning)
     left = {name: array for name, array in state.items() if not name.startswith(taken)}
     files = [folder / "config.json", weights, *files]
     kind = "the archive of a task's model of AllenNLP"

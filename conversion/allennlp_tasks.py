@@ -4,7 +4,7 @@ There is one function for each `type` of AllenNLP's models. It takes the tensors
 that is left, or whose value it does not know, is an error, because the predictions might be others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,17 @@ from .checkpoint import NamedArrays
 TRAINING = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
 TRAINING += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
 TRAINING += ["recurrent_dropout_probability", "regularizer", "sparse", "trainable", "verbose_metrics"]
-OF_ELMO = ["do_layer_norm", "options_file", "scalar_mix_parameters", "weight_file"]  # what `read_elmo` reads
-OF_ELMO += ["namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
+TRAINING += ["options_file", "scalar_mix_parameters", "weight_file"]  # of an ELMo, which `read_elmo` reads
+TRAINING += ["namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
 SCHEMES = {None: None, "BIO": "IOB2", "BIOUL": "BIOUL", "IOB1": "IOB1"}
-PARTS = ("words", "characters", "elmo", "indicator")  # in the order in which heads here concatenate them
+EMBEDDERS = {"embedding": "words", "character_encoding": "characters", "elmo_token_embedder": "elmo"}
+PARTS = (*EMBEDDERS.values(), "indicator")  # in the order in which heads here concatenate them
 Columns = dict[str, int]  # the sizes of these parts in AllenNLP's order
 ONLY_BILM = "convert its biLM alone with bilm_only=True (--bilm-only)"
 
 
 class Settings:
-    """A part of `config.json`, from which settings are taken by name. Each that is left at the end of a `with` block is
-    an error."""
+    """A part of `config.json`, whose settings are taken by name. One left at the end of a `with` block is an error."""
 
     def __init__(self, values: Any, where: str) -> None:
         self.values = dict(values) if isinstance(values, dict) else {"type": values}
@@ -57,9 +57,9 @@ class Settings:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        left = {name: value for name, value in self.values.items() if name not in TRAINING}
-        for name, value in left.items() if kind is None else ():
-            raise self.unknown(name, value)
+        left = [name for name in self.values if name not in TRAINING]
+        if left and kind is None:
+            raise self.unknown(left[0], self.values[left[0]])
 
 
 class Archive:
@@ -73,7 +73,6 @@ class Archive:
         self.fields: dict[str, Any] = {}
         self.arrays: NamedArrays = {}
         self.reader = reader
-        self.reads_pairs = False
         self.tokenizer: dict[str, Any] = {}
         self.words: list[str] | None = None
 
@@ -94,14 +93,8 @@ class Archive:
             raise ValueError(f"{file} does not begin with @@UNKNOWN@@.")
         return entries
 
-    def labels(self) -> list[str]:
-        names = self.vocabulary("labels")
-        self.fields["id2label"] = dict(enumerate(names))
-        return names
-
     def embed(self, part: Settings, name: str, elmo_apart: bool = False) -> Columns:
-        """Takes a text field embedder, the module `name`: word vectors and features of characters, each at most once,
-        and ELMo, which has been read before."""
+        """Takes a text field embedder, the module `name`: word vectors, features of characters and ELMo, each once."""
         with part:
             part.expect(type=(None, "basic"))
             embedders = part.take("token_embedders") or dict(part.values)
@@ -110,25 +103,21 @@ class Archive:
         for key in sorted(embedders):
             with Settings(embedders[key], f"{part.where}.{key}") as embedder, self.indexers.part(key) as indexer:
                 indexer.expect(token_min_padding_length=0)
-                kind, read = {
-                    "embedding": ("words", self._words),
-                    "character_encoding": ("characters", self._characters),
-                    "elmo_token_embedder": ("elmo", self.elmo),
-                }[embedder.expect(type=("embedding", "character_encoding", "elmo_token_embedder"))]
+                kind = EMBEDDERS[embedder.expect(type=tuple(EMBEDDERS))]
                 if kind in columns or (elmo_apart and kind == "elmo"):
                     raise embedder.unknown("type", f"that of another part ({kind})")
+                read = {"words": self.read_words, "characters": self.read_characters, "elmo": self.read_elmo}[kind]
                 columns[kind] = read(embedder, indexer, f"{name}.token_embedder_{key}")
         return columns
 
-    def elmo(self, embedder: Settings, indexer: Settings, name: str) -> int:
-        taken = {setting: embedder.take(setting) for setting in OF_ELMO}
-        if self.reads_pairs and taken["do_layer_norm"] in (True, "true"):  # here, it would read both texts
+    def read_elmo(self, embedder: Settings, indexer: Settings, name: str) -> int:
+        if embedder.take("do_layer_norm") in (True, "true") and "carry_state" in self.fields:  # here, over both texts
             raise embedder.unknown("do_layer_norm", True)
         indexer.expect(type="elmo_characters", namespace="elmo_characters")
         self.fields["freeze_bilm"] = embedder.take("requires_grad") in (None, False, "false")
         return self.fields["hidden_size"]
 
-    def _words(self, embedder: Settings, indexer: Settings, name: str) -> int:
+    def read_words(self, embedder: Settings, indexer: Settings, name: str) -> int:
         embedder.take("num_embeddings")
         embedder.expect(vocab_namespace="tokens")
         indexer.expect(type="single_id", namespace="tokens")
@@ -142,7 +131,7 @@ class Archive:
         self.fields["freeze_word_vectors"] = embedder.take("trainable") in (False, "false")
         return size
 
-    def _characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
+    def read_characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
         indexer.expect(type="characters", namespace="token_characters")
         indexer.take("min_padding_length")  # convolutions read no padding
         characters = self.vocabulary("token_characters")
@@ -173,8 +162,7 @@ class Archive:
             return filters * len(widths)
 
     def encode(self, part: Settings, name: str, columns: Columns, network: str | None = None) -> None:
-        """Takes an encoder of words, the module `name`, which reads these columns; with a `network` around it, an
-        LSTM."""
+        """Takes an encoder of words, the module `name`, which reads these columns; in a `network`, an LSTM."""
         ours = "classifier.encoder.bilstm"
         with part:
             kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
@@ -212,20 +200,18 @@ class Archive:
         if size != self.fields["encoder_hidden_size"]:
             raise part.unknown(name, size)
 
-    def classifier(self, **fields: Any) -> None:
-        self.labels()
-        self.fields |= {"architectures": ["ElmoForSequenceClassification"], **fields}
-
-    def pairs(self, **fields: Any) -> None:
-        """Fields of a classifier of pairs, which has the word that its tokenizer puts after each text."""
+    def read_pairs(self, model: Settings) -> None:
+        """Takes what a classifier of pairs has: its attention, and the word that its tokenizer puts after each text."""
+        with model.part("matrix_attention") as attention:
+            attention.expect(type="dot_product")
         with self.reader.part("tokenizer") as tokenizer:
             words = tokenizer.take("end_tokens") or [None]
             if len(words) > 1:
                 raise tokenizer.unknown("end_tokens", words)
-            tokenizer.values.pop("type", None)
+            tokenizer.take("type")
             tokenizer.expect(start_tokens=None)
         self.tokenizer["null_word"] = words[0]
-        self.classifier(classifier_text_pairs=True, carry_state=True, **fields)
+        self.fields |= {"classifier_text_pairs": True, "carry_state": True}
 
     def lstm(self, name: str, ours: str, layers: int = 1) -> None:
         parts = [f"{kind}_{half}_l{i}" for i in range(layers) for kind in ("weight", "bias") for half in ("ih", "hh")]
@@ -274,7 +260,7 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
         (hidden,) = dense(archive, model, "feedforward", [activation], "classifier.dense")
         archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
-    labels = archive.labels()
+    labels = list(archive.fields["id2label"].values())
     encoding = model.expect(label_encoding=tuple(SCHEMES))
     constrained = model.take("constrain_crf_decoding", encoding is not None)
     scheme = SCHEMES[encoding] if constrained else None
@@ -290,7 +276,7 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
         archive.arrays[f"classifier.crf.{name}"] = scores
     dropout = model.take("dropout") or 0.0
     model.expect(label_namespace="labels", top_k=1)
-    archive.fields |= {"architectures": ["ElmoForTokenClassification"], "tagging_crf": True, "tagging_scheme": scheme}
+    archive.fields |= {"tagging_crf": True, "tagging_scheme": scheme}
     archive.fields |= {"encoder_dropout": dropout, "classifier_dropout": dropout}
 
 
@@ -300,9 +286,8 @@ def srl(archive: Archive, model: Settings) -> None:
     archive.encode(model.part("encoder"), "encoder", columns)
     archive.arrays["classifier.indicator.weight"] = archive.take("binary_feature_embedding.weight")
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
-    archive.labels()
-    archive.fields |= {"architectures": ["ElmoForTokenClassification"], "tagging_scheme": "IOB2"}
     archive.fields |= {"tagging_indicator_size": columns["indicator"], "tagging_sums_probabilities": True}
+    archive.fields["tagging_scheme"] = "IOB2"
     archive.fields |= {"encoder_dropout": model.take("embedding_dropout", 0.0), "classifier_dropout": 0.0}
 
 
@@ -311,7 +296,7 @@ def bcn(archive: Archive, model: Settings) -> None:
     model.expect(use_input_elmo=True, use_integrator_output_elmo=False)
     with model.part("elmo") as elmo, archive.indexers.part("elmo") as indexer:
         elmo.expect(num_output_representations=1, keep_sentence_boundaries=False)
-        columns["elmo"] = archive.elmo(elmo, indexer, "_elmo")
+        columns["elmo"] = archive.read_elmo(elmo, indexer, "_elmo")
     hidden = dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
     first = "classifier.encoder.feedforward.weight"
     archive.arrays[first] = archive.arrays[first][:, reorder(columns)]
@@ -330,55 +315,51 @@ def bcn(archive: Archive, model: Settings) -> None:
     pooled = dict.fromkeys(("max", "min", "mean", "attention"), 2 * archive.fields["encoder_hidden_size"])
     first = f"{ours[0]}.weight"
     archive.arrays[first] = archive.arrays[first][:, reorder(pooled, ("max", "mean", "min", "attention"))]
-    archive.classifier(classifier_maxout_sizes=sizes[:-1], encoder_dropout=model.take("embedding_dropout", 0.0))
-    archive.fields["classifier_maxout_pool"] = pools[0] if isinstance(pools, list) else pools
+    pool = pools[0] if isinstance(pools, list) else pools
+    archive.fields |= {"classifier_maxout_sizes": sizes[:-1], "classifier_maxout_pool": pool}
+    archive.fields["encoder_dropout"] = model.take("embedding_dropout", 0.0)
 
 
 def esim(archive: Archive, model: Settings) -> None:
-    archive.reads_pairs = True
+    archive.read_pairs(model)
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     archive.encode(model.part("encoder"), "_encoder", columns, "esim")
-    with model.part("matrix_attention") as attention:
-        attention.expect(type="dot_product")
     (size,) = dense(archive, model, "projection_feedforward", ["relu"], "classifier.interaction.combine")
     archive.require_size(model, "projection_feedforward.hidden_dims", size)
     archive.inner_lstm(model.part("inference_encoder"), "_inference_encoder", "classifier.interaction.composition.lstm")
     (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "classifier.dense")
     dense(archive, model, "output_logit", ["linear"], "classifier.out_proj")
     dropout = model.take("dropout", 0.5)
-    archive.pairs(classifier_hidden_size=hidden, encoder_dropout=dropout, classifier_dropout=dropout)
+    archive.fields |= {"classifier_hidden_size": hidden, "encoder_dropout": dropout, "classifier_dropout": dropout}
 
 
 def decomposable_attention(archive: Archive, model: Settings) -> None:
-    archive.reads_pairs = True
+    archive.read_pairs(model)
     archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
-    with model.part("matrix_attention") as attention:
-        attention.expect(type="dot_product")
-    sizes = {}
     for part in ("attend", "compare"):
         ours = f"classifier.interaction.{part}"
-        sizes[f"decomposable_{part}_sizes"] = dense(
-            archive, model, f"{part}_feedforward", "relu", ours, module="._module"
-        )
+        sizes = dense(archive, model, f"{part}_feedforward", "relu", ours, module="._module")
+        archive.fields[f"decomposable_{part}_sizes"] = sizes
     ours = "classifier.dense", "classifier.out_proj"
     hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], *ours)
-    archive.pairs(encoder_type="decomposable", classifier_hidden_size=hidden, **sizes)
+    archive.fields |= {"encoder_type": "decomposable", "classifier_hidden_size": hidden}
 
 
-TYPES: dict[str, Callable[[Archive, Settings], None]] = {
-    each.__name__: each for each in (crf_tagger, srl, bcn, esim, decomposable_attention)
-}
+TAGGERS = {each.__name__: each for each in (crf_tagger, srl)}
+TYPES = TAGGERS | {each.__name__: each for each in (bcn, esim, decomposable_attention)}
 
 
 def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidden_size: int) -> Archive:
     """The head of a model with these settings, from the tensors that are not the biLM's. Raises ValueError, which names
     it, for a type, a setting or a tensor that is not known."""
     reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
-    archive = Archive(folder, dict(tensors), reader)
-    archive.fields["hidden_size"] = hidden_size
+    archive = Archive(folder, tensors, reader)
     with Settings(settings.get("model"), "model") as model:
         if (kind := model.take("type")) not in TYPES:
             raise model.unknown("type", kind)
+        architecture = "ElmoForTokenClassification" if kind in TAGGERS else "ElmoForSequenceClassification"
+        archive.fields |= {"architectures": [architecture], "hidden_size": hidden_size}
+        archive.fields["id2label"] = dict(enumerate(archive.vocabulary("labels")))
         TYPES[kind](archive, model)
     if archive.tensors:
         raise ValueError(f"{folder / 'weights.th'} has {min(archive.tensors)!r}, which no head here has: {ONLY_BILM}.")
