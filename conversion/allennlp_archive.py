@@ -98,8 +98,7 @@ def read_elmo(
 ) -> tuple[Source, NamedArrays]:
     """The ELMo in a task's model, from the content of its two files, and the tensors that are not the ELMo's; of
     several that differ, the one whose tensors have the prefix `use`. `options` is the ELMo's `options.json`, by default
-    the options file in the folder. If there is none and the configuration names a published model of AllenNLP, its
-    options are used, with sizes from the tensors."""
+    that in the folder, or else that of the published model of AllenNLP which the configuration names."""
     weights = folder / "weights.th"
     all_prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]
     prefixes = [prefix for prefix in all_prefixes if use is None or prefix.rstrip(".") == use.rstrip(".")]

@@ -39,7 +39,7 @@ BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 def read_manylangs(folder: Path) -> Source:
     """Reads a model of ELMoForManyLangs from a folder with the files [`FILES`]; `word.dic` is needed only if the model
     has word vectors (`word_dim`), and `char.dic` only if it reads characters (`char_dim`)."""
-    settings, settings_file = read_settings(folder)
+    settings, settings_files = read_settings(folder)
     words = read_lexicon(folder / "word.dic") if settings["token_embedder"].get("word_dim") else None
     has_characters = settings["token_embedder"]["char_dim"] > 0
     characters = read_lexicon(folder / "char.dic") if has_characters else dict.fromkeys("".join(words or ()), 0)
@@ -63,25 +63,23 @@ def read_manylangs(folder: Path) -> Source:
         tensors |= {f"{part}.{name}": array for name, array in read_pickle(folder / f"{part}.pkl").items()}
     config = config_from_settings(settings, vocabulary)
     arrays = read_tensors(table, tensors, config, str(folder))
-    files = [file for file in map(folder.joinpath, FILES) if file.is_file()]
-    files += [] if settings_file is None else [settings_file]
+    files = [*filter(Path.is_file, map(folder.joinpath, FILES)), *settings_files]
     return Source("ELMoForManyLangs' format", config, arrays, files, characters=vocabulary)
 
 
-def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
-    """The architecture and its file. The file is `None` if `config.json` itself holds the architecture, or names a
-    sample of ELMoForManyLangs that the folder lacks."""
+def read_settings(folder: Path) -> tuple[dict[str, Any], list[Path]]:
+    """The architecture and its file, if this is not `config.json` or a sample of ELMoForManyLangs."""
     settings = read_json(folder / "config.json")
     if "token_embedder" in settings:
-        return settings, None
+        return settings, []
     path = settings["config_path"]
     name = PureWindowsPath(path).name  # PureWindowsPath splits at both kinds of slashes
     for file in (folder / path, folder / name):
         if file.is_file():
-            return read_json(file), file
+            return read_json(file), [file]
     if name not in SAMPLE_NAMES:
         raise FileNotFoundError(f"{folder / 'config.json'} lacks its file {path!r}: put {name} beside config.json.")
-    return SAMPLE, None
+    return SAMPLE, []
 
 
 def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocabulary) -> ElmoConfig:

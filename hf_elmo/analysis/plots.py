@@ -104,10 +104,8 @@ def legend_above(axes: Axes, **how: object) -> Axes:
 
 
 def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
-    """For each scalar mix of a model, the weights of the layers, and gamma. Learned weights add up to 1.
-
-    Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
-    """
+    """For each scalar mix of a model, the weights of the layers, and gamma. Learned weights add up to 1. Keys are
+    `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`."""
     mixes: dict[str, list[tuple[list[float], float]]] = {"input": [], "output": []}
     for name, mix in getattr(model, "head", model).named_modules():  # a head does not read the mix of its biLM
         if isinstance(mix, ElmoScalarMix):

@@ -116,9 +116,8 @@ def find_device(device: Device) -> torch.device:
 
 
 def load_tokenizer(name: str | os.PathLike, **source: Any) -> ElmoTokenizer:
-    """The tokenizer of [`load_model`] without its model. For a checkpoint without tokenizer files, a default tokenizer
-    is made, and a warning is logged, because the model may have been trained on text that was split differently.
-    `source` may have the `revision` and the `subfolder` of the checkpoint."""
+    """The tokenizer of a checkpoint, of which `source` may have the `revision` and the `subfolder`; if it has none, a
+    default one, with a warning, because the model may have been trained on text that was split differently."""
     place = locate(name)
     tokenizer = ElmoTokenizer.from_pretrained(place, **source)
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **source) is None:
@@ -152,8 +151,7 @@ def load_head(
     model: Any, tokenizer: ElmoTokenizer | None, device: Device, head: type = ElmoTaskModel
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
     """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
-    ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
-    has other characters, or another number of words."""
+    ValueError for another head or none, or a tokenizer with other characters or another number of words."""
     model, tokenizer = ensure_loaded(model, tokenizer, None, None, device)
     if head.__name__ not in [kind.__name__ for kind in type(model).__mro__]:  # of remote code, it is another class
         wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__

@@ -119,7 +119,7 @@ def perplexity(
     model: LanguageModel = None,
     pretokenized: Pretokenized = False,
     stateful: Annotated[bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does")] = False,
-    batch_size: Annotated[int | None, option("N", "rows per batch, with --stateful [one per 4,096 words]", min=1)] = None,
+    batch_size: Annotated[int | None, option("N", "stateful: rows per batch [one per 4,096 words]", min=1)] = None,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",

@@ -32,10 +32,10 @@ def source(tmp_path) -> Path:
 def test_the_architecture_is_found_by_its_name(source) -> None:
     absolute = {"config_path": "/Users/somebody/word_elmo/cnn_50_100_512_4096_sample.json"}
     (source / "config.json").write_text(json.dumps(absolute))
-    assert read_settings(source) == (SAMPLE, None)
+    assert read_settings(source) == (SAMPLE, [])
     for path in ("/elsewhere/arch.json", "C:\\models\\arch.json", str(source / "arch.json"), "arch.json"):
         (source / "config.json").write_text(json.dumps({"config_path": path}))
-        assert read_settings(source) == (make_settings(), source / "arch.json")
+        assert read_settings(source) == (make_settings(), [source / "arch.json"])
     (source / "config.json").write_text(json.dumps({"config_path": "/elsewhere/other.json"}))
     with pytest.raises(FileNotFoundError, match=r"other\.json"):
         read_settings(source)
