@@ -80,8 +80,7 @@ def read_archive(
 ) -> Source:
     """A task's model, a folder with `config.json` and `weights.th`; with `bilm_only` or `use` that of [`read_elmo`]."""
     settings = read_json(folder / "config.json")
-    state = read_pickle(folder / "weights.th")
-    source, left = read_elmo(folder, settings, state, options, use)
+    source, left = read_elmo(folder, settings, read_pickle(folder / "weights.th"), options, use)
     if bilm_only or use is not None:
         source.left_behind = {name: list(array.shape) for name, array in left.items()}
         return source
@@ -115,10 +114,7 @@ def read_elmo(
     of_mixes = [name for prefix in prefixes for name in state if name.startswith(f"{prefix}scalar_mix_")]
     mixes = [name.removesuffix(".gamma") for name in of_mixes if name.endswith(".gamma")]
     if not parts:
-        logger.warning(
-            "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
-            "scalar_mix_layer_norm to true in the checkpoint's config.json."
-        )
+        logger.warning("config.json describes no ELMo: if do_layer_norm was true, set the field scalar_mix_layer_norm.")
     layer_norm = {part.get("do_layer_norm") in (True, "true") for part in parts}  # null and "None" are false
     if len(layer_norm) > 1:
         raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
@@ -137,8 +133,7 @@ def read_elmo(
     taken = (*own, *(f"{mix}." for mix in mixes), aligning)
     left = {name: array for name, array in state.items() if not name.startswith(taken)}
     files = [folder / "config.json", weights, *files]
-    kind = "the archive of a task's model of AllenNLP"
-    return Source(kind, config, arrays, files, scalar_mixes=mixes), left
+    return Source("the archive of a task's model of AllenNLP", config, arrays, files, scalar_mixes=mixes), left
 
 
 def _parts(settings: Any) -> Iterator[dict[str, Any]]:
@@ -177,8 +172,5 @@ def _fields(
     # Many other models also name their file "options.json".
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == original.hosts}
     if not named or not named <= of_allennlp - {"options.json"}:
-        raise FileNotFoundError(
-            f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file as "
-            "elmo_options."
-        )
+        raise FileNotFoundError(f"{folder} lacks the ELMo's options (its files: {sorted(named)}): give elmo_options.")
     return read_sizes(TABLE, bilm), []

@@ -29,24 +29,21 @@ Columns = dict[str, int]  # the sizes of these parts in AllenNLP's order
 ONLY_BILM = "convert its biLM alone with bilm_only=True (--bilm-only)"
 
 
-class Settings:
+class Settings(dict):
     """A part of `config.json`, whose settings are taken by name. One left at the end of a `with` block is an error."""
 
     def __init__(self, values: Any, where: str) -> None:
-        self.values = dict(values) if isinstance(values, dict) else {"type": values}
+        super().__init__(values if isinstance(values, dict) else {"type": values})
         self.where = where
 
-    def take(self, name: str, default: Any = None) -> Any:
-        return self.values.pop(name, default)
-
     def part(self, name: str) -> "Settings":
-        return Settings(self.take(name, {}), f"{self.where}.{name}")
+        return Settings(self.pop(name, {}), f"{self.where}.{name}")
 
     def expect(self, **allowed: Any) -> Any:
         """Takes settings, each of which must have, or if missing has, the value given, or one of a tuple of values."""
         for name, values in allowed.items():
             values = values if isinstance(values, tuple) else (values,)
-            if (found := self.take(name, values[0])) not in values:
+            if (found := self.pop(name, values[0])) not in values:
                 raise self.unknown(name, found)
         return found
 
@@ -57,9 +54,9 @@ class Settings:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        left = [name for name in self.values if name not in TRAINING]
+        left = [name for name in self if name not in TRAINING]
         if left and kind is None:
-            raise self.unknown(left[0], self.values[left[0]])
+            raise self.unknown(left[0], self[left[0]])
 
 
 class Archive:
@@ -97,8 +94,8 @@ class Archive:
         """Takes a text field embedder, the module `name`: word vectors, features of characters and ELMo, each once."""
         with part:
             part.expect(type=(None, "basic"))
-            embedders = part.take("token_embedders") or dict(part.values)
-            part.values = {}
+            embedders = part.pop("token_embedders", None) or dict(part)
+            part.clear()
         columns: Columns = {}
         for key in sorted(embedders):
             with Settings(embedders[key], f"{part.where}.{key}") as embedder, self.indexers.part(key) as indexer:
@@ -111,33 +108,33 @@ class Archive:
         return columns
 
     def read_elmo(self, embedder: Settings, indexer: Settings, name: str) -> int:
-        if embedder.take("do_layer_norm") in (True, "true") and "carry_state" in self.fields:  # here, over both texts
+        if embedder.pop("do_layer_norm", None) in (True, "true") and "carry_state" in self.fields:  # of both texts
             raise embedder.unknown("do_layer_norm", True)
         indexer.expect(type="elmo_characters", namespace="elmo_characters")
-        self.fields["freeze_bilm"] = embedder.take("requires_grad") in (None, False, "false")
+        self.fields["freeze_bilm"] = embedder.pop("requires_grad", None) in (None, False, "false")
         return self.fields["hidden_size"]
 
     def read_words(self, embedder: Settings, indexer: Settings, name: str) -> int:
-        embedder.take("num_embeddings")
+        embedder.pop("num_embeddings", None)
         embedder.expect(vocab_namespace="tokens")
         indexer.expect(type="single_id", namespace="tokens")
-        self.tokenizer["word_case"] = "lower" if indexer.take("lowercase_tokens") else "cased"
+        self.tokenizer["word_case"] = "lower" if indexer.pop("lowercase_tokens", None) else "cased"
         self.words = self.vocabulary("tokens")
         table = self.take(f"{name}.weight")[1 : len(self.words) + 2]
-        size = embedder.take("embedding_dim")
+        size = embedder.pop("embedding_dim", None)
         # Before the unknown word, padding and boundaries, which have no vector.
         self.arrays["classifier.word_vectors.weight"] = np.pad(table, ((UNKNOWN_ID, 0), (0, 0)))
         self.fields |= {"word_vectors_vocab_size": len(self.words) + FIRST_VECTOR_ID, "word_vectors_size": size}
-        self.fields["freeze_word_vectors"] = embedder.take("trainable") in (False, "false")
+        self.fields["freeze_word_vectors"] = embedder.pop("trainable", None) in (False, "false")
         return size
 
     def read_characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
         indexer.expect(type="characters", namespace="token_characters")
-        indexer.take("min_padding_length")  # convolutions read no padding
+        indexer.pop("min_padding_length", None)  # convolutions read no padding
         characters = self.vocabulary("token_characters")
         with embedder.part("embedding") as embedding:
-            size = embedding.take("embedding_dim")
-            embedding.take("num_embeddings")
+            size = embedding.pop("embedding_dim", None)
+            embedding.pop("num_embeddings", None)
             embedding.expect(type="embedding", vocab_namespace=("tokens", "token_characters"))
         # Most often the table has the rows of a vocabulary of words, of which the characters' are read.
         kept = [row for row, character in enumerate(characters, 2) if len(character) == 1]
@@ -147,15 +144,15 @@ class Archive:
         self.tokenizer["word_characters"] = True
         with embedder.part("encoder") as encoder:
             if encoder.expect(type=("cnn", "lstm")) == "lstm":
-                hidden = encoder.take("hidden_size")
+                hidden = encoder.pop("hidden_size", None)
                 encoder.expect(input_size=size, num_layers=1, bidirectional=False)
                 parts = [f"{kind}_{half}_l0" for kind in ("weight", "bias") for half in ("ih", "hh")]
                 self.move({f"{name}._encoder._module._module": "classifier.word_characters.lstm"}, parts)
                 self.fields |= {"word_characters_hidden_size": hidden, "word_characters_filters": []}
                 return hidden
             encoder.expect(embedding_dim=size, conv_layer_activation="relu", output_dim=None)
-            filters = encoder.take("num_filters")
-            widths = encoder.take("ngram_filter_sizes", (2, 3, 4, 5))
+            filters = encoder.pop("num_filters", None)
+            widths = encoder.pop("ngram_filter_sizes", (2, 3, 4, 5))
             ours = "classifier.word_characters.convolutions"
             self.move({f"{name}._encoder._module.conv_layer_{i}": f"{ours}.{i}" for i, _ in enumerate(widths)})
             self.fields["word_characters_filters"] = [[width, filters] for width in widths]
@@ -166,20 +163,20 @@ class Archive:
         ours = "classifier.encoder.bilstm"
         with part:
             kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
-            hidden = part.take("hidden_size")
-            layers = part.take("num_layers", 1)
+            hidden = part.pop("hidden_size", None)
+            layers = part.pop("num_layers", 1)
             part.expect(input_size=sum(columns.values()))
             names = {"lstm": "bilstm", "alternating_lstm": "alternating", "stacked_bidirectional_lstm": "highway"}
             self.fields["encoder_type"] = network or names[kind]
             self.fields |= {"encoder_hidden_size": hidden, "encoder_num_layers": layers}
             if kind == "lstm":
-                if not part.take("bidirectional", False):
+                if not part.pop("bidirectional", False):
                     raise part.unknown("bidirectional", False)
                 self.lstm(name, f"{ours}.lstm", layers)
                 firsts = [f"{ours}.lstm.weight_ih_l0", f"{ours}.lstm.weight_ih_l0_reverse"]
             else:
                 part.expect(use_highway=True, use_input_projection_bias=(True, False))
-                self.fields["encoder_recurrent_dropout"] = part.take("recurrent_dropout_probability", 0.0)
+                self.fields["encoder_recurrent_dropout"] = part.pop("recurrent_dropout_probability", 0.0)
                 directions = ("",) if kind == "alternating_lstm" else ("forward_", "backward_")
                 cells = [f"{name}._module.{direction}layer_{i}" for i in range(layers) for direction in directions]
                 for i, cell in enumerate(cells):
@@ -191,9 +188,9 @@ class Archive:
     def inner_lstm(self, part: Settings, name: str, ours: str) -> None:
         """Takes an LSTM of one layer and of the encoder's size, as heads here have them."""
         with part:
-            part.take("input_size")
+            part.pop("input_size", None)
             part.expect(type="lstm", bidirectional=True, num_layers=(1, None))
-            self.require_size(part, "hidden_size", part.take("hidden_size"))
+            self.require_size(part, "hidden_size", part.pop("hidden_size", None))
         self.lstm(name, ours)
 
     def require_size(self, part: Settings, name: str, size: int) -> None:
@@ -205,10 +202,10 @@ class Archive:
         with model.part("matrix_attention") as attention:
             attention.expect(type="dot_product")
         with self.reader.part("tokenizer") as tokenizer:
-            words = tokenizer.take("end_tokens") or [None]
+            words = tokenizer.pop("end_tokens", None) or [None]
             if len(words) > 1:
                 raise tokenizer.unknown("end_tokens", words)
-            tokenizer.take("type")
+            tokenizer.pop("type", None)
             tokenizer.expect(start_tokens=None)
         self.tokenizer["null_word"] = words[0]
         self.fields |= {"classifier_text_pairs": True, "carry_state": True}
@@ -240,9 +237,9 @@ def dense(
     """Takes a feed-forward network whose layers have the activations `wanted`, or any number of layers one of them.
     Returns their sizes. With one name of `ours` for several layers, they have numbers there."""
     with model.part(name) as part:
-        count = part.take("num_layers")
-        part.take("input_dim")
-        both = [part.take("hidden_dims"), part.take("activations")]
+        count = part.pop("num_layers", None)
+        part.pop("input_dim", None)
+        both = [part.pop("hidden_dims", None), part.pop("activations", None)]
         sizes, activations = (each if isinstance(each, list) else [each] * count for each in both)
         if activations != (wanted if isinstance(wanted, list) else [wanted] * count):
             raise part.unknown("activations", activations)
@@ -254,16 +251,15 @@ def dense(
 def crf_tagger(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
     archive.encode(model.part("encoder"), "encoder", columns)
-    if "feedforward" in model.values:
-        given = model.values["feedforward"].get("activations")
+    if "feedforward" in model:
+        given = model["feedforward"].get("activations")
         activation = "tanh" if given in ("tanh", ["tanh"]) else "relu"
         (hidden,) = dense(archive, model, "feedforward", [activation], "classifier.dense")
         archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
     labels = list(archive.fields["id2label"].values())
     encoding = model.expect(label_encoding=tuple(SCHEMES))
-    constrained = model.take("constrain_crf_decoding", encoding is not None)
-    scheme = SCHEMES[encoding] if constrained else None
+    scheme = SCHEMES[encoding] if model.pop("constrain_crf_decoding", encoding is not None) else None
     allowed = np.ones((len(labels) + 1,) * 2, bool) if scheme is None else np.array(allowed_transitions(labels, scheme))
     theirs = archive.take("crf._constraint_mask").astype(bool)
     theirs = np.delete(np.delete(theirs, -1, axis=0), -2, axis=1)  # nothing follows the end, nor precedes the start
@@ -274,7 +270,7 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
     for name in ("start", "end"):  # without these scores, zeros
         scores = archive.take(f"crf.{name}_transitions") if with_ends else np.zeros(len(labels), np.float32)
         archive.arrays[f"classifier.crf.{name}"] = scores
-    dropout = model.take("dropout") or 0.0
+    dropout = model.pop("dropout", None) or 0.0
     model.expect(label_namespace="labels", top_k=1)
     archive.fields |= {"tagging_crf": True, "tagging_scheme": scheme}
     archive.fields |= {"encoder_dropout": dropout, "classifier_dropout": dropout}
@@ -282,13 +278,13 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
 
 def srl(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
-    columns["indicator"] = model.take("binary_feature_dim")
+    columns["indicator"] = model.pop("binary_feature_dim", None)
     archive.encode(model.part("encoder"), "encoder", columns)
     archive.arrays["classifier.indicator.weight"] = archive.take("binary_feature_embedding.weight")
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
     archive.fields |= {"tagging_indicator_size": columns["indicator"], "tagging_sums_probabilities": True}
     archive.fields["tagging_scheme"] = "IOB2"
-    archive.fields |= {"encoder_dropout": model.take("embedding_dropout", 0.0), "classifier_dropout": 0.0}
+    archive.fields |= {"encoder_dropout": model.pop("embedding_dropout", 0.0), "classifier_dropout": 0.0}
 
 
 def bcn(archive: Archive, model: Settings) -> None:
@@ -305,8 +301,8 @@ def bcn(archive: Archive, model: Settings) -> None:
     archive.inner_lstm(model.part("integrator"), "_integrator", "classifier.interaction.integrator.lstm")
     archive.move({"_self_attentive_pooling_projection": "classifier.interaction.attention.scores"})
     with model.part("output_layer") as output:
-        sizes = output.take("output_dims")
-        pools = output.take("pool_sizes")
+        sizes = output.pop("output_dims", None)
+        pools = output.pop("pool_sizes", None)
         output.expect(num_layers=len(sizes), input_dim=8 * archive.fields["encoder_hidden_size"])
         if isinstance(pools, list) and len(set(pools)) > 1:
             raise output.unknown("pool_sizes", pools)
@@ -317,7 +313,7 @@ def bcn(archive: Archive, model: Settings) -> None:
     archive.arrays[first] = archive.arrays[first][:, reorder(pooled, ("max", "mean", "min", "attention"))]
     pool = pools[0] if isinstance(pools, list) else pools
     archive.fields |= {"classifier_maxout_sizes": sizes[:-1], "classifier_maxout_pool": pool}
-    archive.fields["encoder_dropout"] = model.take("embedding_dropout", 0.0)
+    archive.fields["encoder_dropout"] = model.pop("embedding_dropout", 0.0)
 
 
 def esim(archive: Archive, model: Settings) -> None:
@@ -329,7 +325,7 @@ def esim(archive: Archive, model: Settings) -> None:
     archive.inner_lstm(model.part("inference_encoder"), "_inference_encoder", "classifier.interaction.composition.lstm")
     (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "classifier.dense")
     dense(archive, model, "output_logit", ["linear"], "classifier.out_proj")
-    dropout = model.take("dropout", 0.5)
+    dropout = model.pop("dropout", 0.5)
     archive.fields |= {"classifier_hidden_size": hidden, "encoder_dropout": dropout, "classifier_dropout": dropout}
 
 
@@ -355,7 +351,7 @@ def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidd
     reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
     archive = Archive(folder, tensors, reader)
     with Settings(settings.get("model"), "model") as model:
-        if (kind := model.take("type")) not in TYPES:
+        if (kind := model.pop("type", None)) not in TYPES:
             raise model.unknown("type", kind)
         architecture = "ElmoForTokenClassification" if kind in TAGGERS else "ElmoForSequenceClassification"
         archive.fields |= {"architectures": [architecture], "hidden_size": hidden_size}

@@ -40,8 +40,7 @@ class Source:
     files: list[Path]  # those that were read
     word_splitting: str = "whitespace"
     characters: CharacterVocabulary | None = None  # of a model that reads Unicode characters, with its words
-    # A file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has neither the
-    # softmax nor an embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
+    # A file of the words of the softmax or of those that are embedded; without either, kept as `softmax_vocab.txt`.
     vocabulary: Path | None = None
     scalar_mixes: list[str] = field(default_factory=list)  # their names in the source
     # Names and shapes of tensors of the source that are not converted.
@@ -97,7 +96,6 @@ def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str 
     }
     fields = record | {"sources": digests, "config": model.config, "parameters": model.num_parameters()}
     fields |= {"word_splitting": splitting, "learned_mix": bool(np.any(source.arrays.get(SCALAR_MIX[0], 0)))}
-    card = make_card(out.resolve().name, page, **fields)
     record = {name: value for name, value in record.items() if value}
     with new_path(out) as folder:
         model.save_pretrained(folder)
@@ -107,7 +105,7 @@ def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str 
         if source.vocabulary is not None and not has_words:
             with open_file(source.vocabulary) as words:
                 (folder / "softmax_vocab.txt").write_bytes(words.read())
-        card.save(folder / "README.md")
+        make_card(out.resolve().name, page, **fields).save(folder / "README.md")
         written = type(model).from_pretrained(folder, dtype="auto").state_dict()
         torch.testing.assert_close(written, dict(model.state_dict()), rtol=0, atol=0)
     return out

@@ -88,25 +88,17 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
     encoder = settings["encoder"]
     words = vocabulary.embedded_words
     longest = 3 + max(map(len, words or ()), default=0)
-    inputs: dict[str, Any] = {"char_filters": []}
+    length = embedder["max_characters_per_token"] if embedder["name"] == "cnn" else longest
+    fields: dict[str, Any] = {"char_units": "unicode", "char_vocab_size": vocabulary.size, "char_filters": []}
+    fields |= {"max_word_length": length, "char_projection": True, "cell_projection": True}
+    fields |= {"hidden_size": 2 * encoder["projection_dim"], "cell_size": encoder["dim"]}
+    fields |= {clip: float(encoder[clip] or 0) or None for clip in ("cell_clip", "proj_clip")}
     if embedder["char_dim"]:
-        inputs = {"char_embedding_size": embedder["char_dim"], "char_filters": embedder["filters"]}
-        inputs |= {"char_activation": embedder["activation"], "num_highway_layers": embedder["n_highway"]}
-    return ElmoConfig(
-        **inputs,
-        char_units="unicode",
-        char_vocab_size=vocabulary.size,
-        max_word_length=embedder["max_characters_per_token"] if embedder["name"] == "cnn" else longest,
-        word_vocab_size=None if words is None else FIRST_WORD_ID + len(words),
-        word_embedding_size=None if words is None else embedder["word_dim"],
-        char_projection=True,
-        cell_projection=True,
-        hidden_size=2 * encoder["projection_dim"],
-        cell_size=encoder["dim"],
-        num_hidden_layers=encoder["n_layers"],
-        cell_clip=float(encoder["cell_clip"] or 0) or None,
-        proj_clip=float(encoder["proj_clip"] or 0) or None,
-    )
+        fields |= {"char_embedding_size": embedder["char_dim"], "char_filters": embedder["filters"]}
+        fields |= {"char_activation": embedder["activation"], "num_highway_layers": embedder["n_highway"]}
+    if words is not None:
+        fields |= {"word_vocab_size": FIRST_WORD_ID + len(words), "word_embedding_size": embedder["word_dim"]}
+    return ElmoConfig(**fields, num_hidden_layers=encoder["n_layers"])
 
 
 def read_lexicon(path: Path) -> dict[str, int]:

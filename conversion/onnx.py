@@ -1,5 +1,4 @@
-"""Models that `torch.export` can trace, and ONNX files of them: one graph for every batch size and length, with padding
-on either side.
+"""Models that `torch.export` can trace, and ONNX files of them: one graph for every batch size, length and padding.
 
 The models of hf_elmo read packed words and group words by length, so that the shapes inside depend on the values of a
 batch. A traced graph cannot do that. It reads padded words, and each LSTM is one `scan` over them.
@@ -85,15 +84,8 @@ def _translate(model: PreTrainedModel) -> Any:
     shapes = ({name: {0: batch, 1: words} for name in inputs},)
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         exported = torch.export.export(_ByName([model]), (inputs,), dynamic_shapes=shapes)
-        program = torch.onnx.export(
-            exported,
-            dynamo=True,
-            input_names=list(inputs),
-            output_names=names,
-            dynamic_shapes=shapes,
-            opset_version=20,
-            verbose=False,
-        )
+        how = {"input_names": list(inputs), "output_names": names, "dynamic_shapes": shapes, "opset_version": 20}
+        program = torch.onnx.export(exported, dynamo=True, verbose=False, **how)
     outputs = program.model.graph.outputs
     outputs[:] = sorted(outputs, key=lambda value: value.name.startswith("hidden_states."))  # the layers are last
     for node in program.model.graph.all_nodes():

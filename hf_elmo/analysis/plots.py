@@ -18,8 +18,7 @@ from .similarity import LayerSimilarities, WordPlane
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colors, which color-blind people can tell apart, without yellow, which is too pale on white. Each
-# sentence also has a marker, so that sentences do not differ by color alone.
+# Okabe and Ito's colors, which color-blind people can tell apart, without yellow, too pale on white; and markers.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 

@@ -90,13 +90,8 @@ def push(
             raise PermissionError(f"private is set, but {repository} exists and is public: choose another name.")
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        commit = api.upload_folder(
-            repo_id=repository,
-            folder_path=staging,
-            revision=revision,
-            delete_patterns=WEIGHTS + TOKENIZER,
-            commit_message=f"Upload with hf_elmo {VERSION}",
-        )
+        what = {"repo_id": repository, "folder_path": staging, "delete_patterns": WEIGHTS + TOKENIZER}
+        commit = api.upload_folder(**what, revision=revision, commit_message=f"Upload with hf_elmo {VERSION}")
     return Upload(files, left_out, commit.commit_url)
 
 

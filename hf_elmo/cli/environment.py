@@ -35,8 +35,7 @@ def describe_environment() -> dict[str, str]:
         rows["C compiler"] = f"none: {error}"
     rows["cache of compiled kernels"] = str(native.cache_folder())
     rows |= native.describe()
-    for name, default in (("HF_ELMO_CFLAGS", "not set"), ("HF_ELMO_KERNELS", "not set: on")):
-        rows[name] = os.environ.get(name, default)
-    rows["HF_HUB_OFFLINE"] = os.environ.get("HF_HUB_OFFLINE", "not set: the Hub is asked")
+    unset = {"HF_ELMO_CFLAGS": "not set", "HF_ELMO_KERNELS": "not set: on", "HF_HUB_OFFLINE": "not set: online"}
+    rows |= {name: os.environ.get(name, default) for name, default in unset.items()}
     rows["enabled backends"] = ", ".join(sorted(enabled())) or "none"
     return rows
