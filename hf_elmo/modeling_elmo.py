@@ -46,14 +46,13 @@ def find_backend(operation: str, *arguments: Any) -> Callable[[], Any] | None:
 
 
 # What tokenizers and Trainer pass to every model, and a model without a use for it does not read.
-NOT_READ = {"length", "num_items_in_batch", "special_tokens_mask", "token_type_ids"}
-NOT_READ |= {"word_characters", "word_vector_ids"}
+UNREAD = {"length", "num_items_in_batch", "special_tokens_mask", "token_type_ids", "word_characters", "word_vector_ids"}
 
 
 def refuse_unknown(arguments: dict[str, Any]) -> None:
     """Raises TypeError for an argument that `forward` does not have, unless it asks for nothing, as PEFT's may."""
     for name, value in arguments.items():
-        if value is not None and value is not False and name not in NOT_READ:
+        if value is not None and value is not False and name not in UNREAD:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
 
 
@@ -272,9 +271,7 @@ def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
     results = []
     for first in range(0, len(call.weights), together):
         part = slice(first, first + together)
-        inputs = call.inputs[part]
-        hidden = call.hidden[part]
-        cell = call.cell[part]
+        inputs, hidden, cell = (tensor[part] for tensor in (call.inputs, call.hidden, call.cell))
         weights = stack_directions(call.weights[part], inputs.dtype)
         input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
         outputs = []

@@ -278,7 +278,10 @@ class ElmoTokenizer(TokenizersBackend):
         self.cache: dict[str, Any] = {}  # what the file gives; datasets leaves this attribute out of its hash
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         kwargs = {"bos_token": "<S>", "eos_token": "</S>", "unk_token": "<UNK>", "pad_token": "<pad>", **kwargs}
-        self._boundaries = str(kwargs["bos_token"]), str(kwargs["eos_token"])
+        rows = _character_rows([BOS_ID, EOS_ID], [1, 1], max_word_length)
+        word_ids = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
+        rows = np.hstack((rows, word_ids[:, : self.row_length - max_word_length]))
+        self._boundaries = dict(zip((str(kwargs["bos_token"]), str(kwargs["eos_token"])), rows, strict=True))
         self.null_word = null_word
         super().__init__(
             word_splitting=word_splitting,
@@ -378,13 +381,6 @@ class ElmoTokenizer(TokenizersBackend):
             return self.character_vocab.spell(words, self.max_word_length)
         rows = words_to_character_ids(words, self.max_word_length)
         return _with_word_ids(rows, words, self._word_ids) if self.embeds_words else rows
-
-    def _boundary_rows(self) -> dict[str, np.ndarray]:
-        """A dictionary of the rows `[row_length]` of `<S>` and `</S>`."""
-        rows = _character_rows([BOS_ID, EOS_ID], [1, 1], self.max_word_length)
-        word_ids = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
-        rows = np.hstack((rows, word_ids[:, : self.row_length - self.max_word_length]))
-        return dict(zip(self._boundaries, rows, strict=True))
 
     @property
     def vocab_size(self) -> int:
@@ -501,7 +497,7 @@ class ElmoTokenizer(TokenizersBackend):
             padded = np.array([[token] for token in [*tokens, "-" * self.max_word_length]])[:-1]
             columns["word_characters"] = padded.view(np.uint32).astype(np.int64)
         backend_ids = np.concatenate(encoded["input_ids"])
-        for boundary, row in self._boundary_rows().items():
+        for boundary, row in self._boundaries.items():
             places = backend_ids == self._tokenizer.token_to_id(boundary)
             for name, rows in columns.items():
                 rows[places] = {"input_ids": row, "word_vector_ids": BOUNDARY_ID}.get(name, 0)
@@ -514,7 +510,7 @@ class ElmoTokenizer(TokenizersBackend):
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
         """The ids of one word, `[row_length]`, or of several words; `<S>`, `</S>` and `<pad>` are special tokens."""
         words = [tokens] if isinstance(tokens, str) else list(tokens)
-        special = {str(self.pad_token): 0} | self._boundary_rows()
+        special = {str(self.pad_token): 0} | self._boundaries
         rows = self.spell(words)
         for row, word in zip(rows, words, strict=True):
             row[:] = special.get(word, row)
