@@ -371,31 +371,28 @@ class ElmoCharacterEncoder(nn.Module):
         if self.embedding is None:  # faster than to find the distinct words
             return self._project(None, character_ids)
         words = character_ids.flatten(0, -2)
-        if backend := find_backend("word-vectors", self, words):
-            vectors = backend()
-        else:
-            distinct, index = distinct_rows(words)
-            vectors = self.encode(distinct).index_select(0, index)
-        return vectors.unflatten(0, character_ids.shape[:-1])
-
-    def encode(self, words: Tensor) -> Tensor:
-        """The vectors `[words, P]` of distinct words `[words, characters]`."""
         if not len(words):
-            return self.embedding.weight.new_zeros(0, self.size)
+            return self.embedding.weight.new_zeros(*character_ids.shape[:-1], self.size)
+        if backend := find_backend("word-vectors", self, words):
+            return backend().unflatten(0, character_ids.shape[:-1])
+        words, index = distinct_rows(words)
         characters = words[:, self.character_columns].contiguous()
         steps = torch.arange(1, characters.shape[1] + 1, device=words.device)
         lengths = ((characters != WORD_PADDING_ID) * steps).amax(1)
         if backend := find_backend("character-maxima", self, characters, lengths):
-            return self._project(self.activation(backend()), words)
-        # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
-        # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
-        group, order = (lengths // self.lengths_together).sort(stable=True)
-        parts = characters[order].split(torch.bincount(group.cpu()).tolist())
-        chunks = []
-        for index, part in enumerate(parts):
-            chunks += part[:, : (index + 1) * self.lengths_together - 1 + self.widest].split(self.words_at_once)
-        vectors = torch.cat([self._convolve(chunk) for chunk in chunks if len(chunk)])
-        return self._project(vectors, words[order]).index_select(0, order.argsort())
+            vectors = self._project(self.activation(backend()), words)
+        else:
+            # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
+            # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
+            group, order = (lengths // self.lengths_together).sort(stable=True)
+            parts = characters[order].split(torch.bincount(group.cpu()).tolist())
+            chunks = []
+            for number, part in enumerate(parts):
+                chunks += part[:, : (number + 1) * self.lengths_together - 1 + self.widest].split(self.words_at_once)
+            vectors = torch.cat([self._convolve(chunk) for chunk in chunks if len(chunk)])
+            vectors = self._project(vectors, words[order])
+            index = order.argsort()[index]
+        return vectors.index_select(0, index).unflatten(0, character_ids.shape[:-1])
 
     def _convolve(self, characters: Tensor) -> Tensor:
         x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]
