@@ -21,7 +21,7 @@ from .conversion.allennlp import read_weights
 from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
 from .conversion.published import PUBLISHED, download
-from .modeling_elmo import State, normalize, weighted_sum
+from .modeling_elmo import State, normalize
 from .text_elmo import as_list
 from .tokenization_elmo import ElmoTokenizer
 from .utils.extras import extra_needed
@@ -154,7 +154,11 @@ class ScalarMix(nn.Module):
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
-        return weighted_sum(self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0), layers)
+        weights = self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
+        mix = weights[0] * layers[0]
+        for weight, layer in zip(weights[1:], layers[1:], strict=True):
+            mix = torch.addcmul(mix, weight.to(mix.dtype), layer)
+        return mix
 
 
 def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -542,16 +542,10 @@ class ElmoScalarMix(nn.Module):
         else:
             wide = torch.promote_types(self.scalars.dtype, torch.float32)
             weights = self.gamma * torch.softmax(self.scalars, dim=0, dtype=wide).to(self.gamma.dtype)
-            mix = weighted_sum(weights, layers)
+            mix = weights[0] * layers[0]
+            for weight, layer in zip(weights[1:], layers[1:], strict=True):
+                mix = torch.addcmul(mix, weight.to(mix.dtype), layer)  # multiplies and adds in one pass
         return mix if alignment is None else nn.functional.linear(mix, alignment)
-
-
-def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
-    """The sum of layers of equal shape, weighted by `weights` `[layers]`."""
-    total = weights[0] * layers[0]
-    for weight, layer in zip(weights[1:], layers[1:], strict=True):
-        total = torch.addcmul(total, weight.to(total.dtype), layer)  # multiplies and adds in one pass
-    return total
 
 
 def normalize(layer: Tensor) -> Tensor:
@@ -824,8 +818,10 @@ class ElmoModel(ElmoPreTrainedModel):
         """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
         the state, from `tokens`: character ids `[n, characters]` or vectors `[n, P]`. `indices [2, packed]` say which
         of them the forward and the backward direction read, in reading order."""
-        dtype = self.get_input_embeddings().weight.dtype  # a replica of DataParallel has no parameters, hence no dtype
-        vectors = tokens.to(dtype) if tokens.is_floating_point() else self.char_encoder(tokens.long())
+        if tokens.is_floating_point():  # (a replica of DataParallel has no parameters, hence no dtype)
+            vectors = tokens.to(self.get_input_embeddings().weight.dtype)
+        else:
+            vectors = self.char_encoder(tokens.long())
         vectors = vectors.index_select(0, indices.flatten()).unflatten(0, indices.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state

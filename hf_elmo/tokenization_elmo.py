@@ -279,8 +279,7 @@ class ElmoTokenizer(TokenizersBackend):
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         kwargs = {"bos_token": "<S>", "eos_token": "</S>", "unk_token": "<UNK>", "pad_token": "<pad>", **kwargs}
         rows = _character_rows([BOS_ID, EOS_ID], [1, 1], max_word_length)
-        word_ids = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
-        rows = np.hstack((rows, word_ids[:, : self.row_length - max_word_length]))
+        rows = np.hstack((rows, [[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]]))  # [2, at least row_length]
         self._boundaries = dict(zip((str(kwargs["bos_token"]), str(kwargs["eos_token"])), rows, strict=True))
         self.null_word = null_word
         super().__init__(
@@ -500,7 +499,7 @@ class ElmoTokenizer(TokenizersBackend):
         for boundary, row in self._boundaries.items():
             places = backend_ids == self._tokenizer.token_to_id(boundary)
             for name, rows in columns.items():
-                rows[places] = {"input_ids": row, "word_vector_ids": BOUNDARY_ID}.get(name, 0)
+                rows[places] = {"input_ids": row[: rows.shape[-1]], "word_vector_ids": BOUNDARY_ID}.get(name, 0)
         is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
         for rows in columns.values():
             rows[is_padding] = 0
@@ -510,10 +509,10 @@ class ElmoTokenizer(TokenizersBackend):
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
         """The ids of one word, `[row_length]`, or of several words; `<S>`, `</S>` and `<pad>` are special tokens."""
         words = [tokens] if isinstance(tokens, str) else list(tokens)
-        special = {str(self.pad_token): 0} | self._boundaries
+        special = {str(self.pad_token): np.zeros(self.row_length)} | self._boundaries
         rows = self.spell(words)
         for row, word in zip(rows, words, strict=True):
-            row[:] = special.get(word, row)
+            row[:] = special.get(word, row)[: len(row)]
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
