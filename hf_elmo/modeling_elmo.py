@@ -537,14 +537,14 @@ class ElmoScalarMix(nn.Module):
         alignment = self.alignment if alignment is None else alignment
         if self.layer_norm:
             layers = [normalize(layer) for layer in layers]
-        if self.fixed is not None:
-            mix = sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight)
-        else:
+        if self.fixed is None:
             wide = torch.promote_types(self.scalars.dtype, torch.float32)
             weights = self.gamma * torch.softmax(self.scalars, dim=0, dtype=wide).to(self.gamma.dtype)
             mix = weights[0] * layers[0]
             for weight, layer in zip(weights[1:], layers[1:], strict=True):
                 mix = torch.addcmul(mix, weight.to(mix.dtype), layer)  # multiplies and adds in one pass
+        else:
+            mix = sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight)
         return mix if alignment is None else nn.functional.linear(mix, alignment)
 
 
