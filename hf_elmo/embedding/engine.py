@@ -118,14 +118,12 @@ class CorpusEncoder:
 
     A row longer than the budget is encoded in pieces. The two directions of a biLM are independent, so the forward one
     runs over the pieces from the left and the backward one from the right, each carrying its state from piece to piece:
-    the result is that of one pass over the whole row. Several such rows are encoded side by side. Rows of which only a
-    few fit into the budget are encoded in the same way.
+    the result is that of one pass. Several such rows, and rows of which few fit into the budget, run side by side.
 
     Args:
         model: the model, on the device and in the dtype to compute with.
         tokenizer: splits the rows, and makes the character ids of the words.
-        layers, pooling, output_dtype, batch_tokens, shard_tokens, pretokenized: as in [`embed`]. The budget is
-            `batch_tokens` until memory runs out, which halves it.
+        others: as in [`embed`]. The budget is `batch_tokens` until memory runs out, which halves it.
     """
 
     model: ElmoModel
@@ -178,8 +176,7 @@ class CorpusEncoder:
         return rows
 
     def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:
-        """Fill in the vectors of rows, by default of all. ValueError if a number is too large for the layout's dtype,
-        or a row is too long for a mix with layer normalization."""
+        """Fill in the vectors of rows, by default of all; ValueError as in `_check` and `_encode_long`."""
         indices = range(len(rows.words)) if indices is None else indices
         # Longest first, so that a budget that is too large fails at once. Blank rows keep their zeros.
         pending = sorted((row for row in indices if rows.words[row]), key=lambda row: -len(rows.words[row]))

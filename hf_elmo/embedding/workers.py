@@ -50,8 +50,7 @@ class Embedder:
             `sentence`, `words` and `tokens` that exists, or else the only column.
         column: the column to add, with the vectors of each row: `[words, 2P]`, or with `layers="all"`
             `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`. 2P is the size of a vector.
-        words_column: a column to add with each row's words, as the tokenizer split them; none by default.
-        threads: number of PyTorch's threads in each process; see above.
+        words_column, threads: a column to add with each row's words; PyTorch's threads in each process, see above.
 
     Raises:
         OSError: the model does not exist.
@@ -151,8 +150,7 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 
 @lru_cache(maxsize=4)  # models kept in a process that runs several embedders
 def _loaded(process: int, rank: int | None, own: Embedder) -> CorpusEncoder:
-    """The encoder of an embedder, or of others that give the same vectors, in this process. A fork loads the model
-    again, because it has neither the threads nor the GPU of its parent."""
+    """The encoder of embedders with these options here; a fork has neither the threads nor the GPU of its parent."""
     if checkpoint_fingerprint(own.model) != own.fingerprint:
         raise ValueError(f"model {own.model!r} has changed since the Embedder was made: restore its old files")
     if own.threads is not None or process != IMPORTED_BY:

@@ -180,9 +180,8 @@ class PackedWindows(_Batches):
     predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window has its first words
     in one direction and its last words in the other. A row that has finished a sentence takes the text's next one.
 
-    Yields dictionaries with the rows of this process: `input_ids` and `backward_input_ids`, the inputs of the forward
-    and of the backward LM in the order that it reads, `[batch_size, window, characters]`; `labels`, both targets,
-    `[batch_size, window, 2]`.
+    Yields dictionaries with the rows of this process: `input_ids` and `backward_input_ids`, what each LM reads in its
+    order, `[batch_size, window, characters]`; `labels`, what they predict, `[batch_size, window, 2]`.
 
     Args:
         source, seed: the text, and the seed with which it is shuffled.

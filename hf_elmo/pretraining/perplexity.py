@@ -116,8 +116,7 @@ def perplexity(
 def nll_totals(
     model: ElmoForPreTraining, vocabulary: Vocabulary, inputs: Iterable[dict[str, Tensor]], stateful: bool = False
 ) -> np.ndarray:
-    """Sums over batches: forward NLL, backward NLL, predictions, sentences, unknown words: `[5]` float64. `stateful`
-    carries the state from batch to batch."""
+    """Sums over batches: forward and backward NLL, predictions, sentences, unknown words: `[5]` float64."""
     totals = np.zeros(5)
     state = None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:

@@ -100,8 +100,7 @@ def pretrain(
         input_format, text_column, encoding: as for [`embed`]. A string or list of words is a sentence, a list of word
             lists is a document; with `"documents"`, so is a string, and the lines between blank lines of plain text.
         resume: continue from the last whole `checkpoint-N` in `output`; if there is none, start from the beginning.
-        overwrite: train from the beginning even if `output` holds a model or checkpoints: the checkpoints are removed
-            when the training begins, the model when the new one replaces it.
+        overwrite: train anew even if `output` holds checkpoints, which are then removed, or a model, which is replaced.
         **arguments: arguments of [`ElmoPreTrainingArguments`].
 
     Raises:
@@ -153,9 +152,7 @@ def pretrain(
     if new is None:
         new = build_vocabulary(source.sentences(), vocabulary_size)
     elif vocabulary_size is not None:
-        raise ValueError(
-            "vocabulary_size is for words that are counted: leave it out with a vocabulary, or that of init."
-        )
+        raise ValueError("vocabulary_size is for words that are counted: leave it out with vocabulary, or with init.")
     if vocabulary is not None:
         _warn_of_unknown_words(new, source, vocabulary)
     tokenizer.vocabulary = new.words

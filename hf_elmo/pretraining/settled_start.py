@@ -35,8 +35,7 @@ def settle(
             or a list of words. They are read in `batch_size` rows, and each row carries its state from text to text.
             If there are more texts than rows, the mean leaves out the states after the first text of each row.
         tokenizer: by default the tokenizer in the model's folder.
-        batch_size: number of rows.
-        pretokenized: the texts are tokenized already: whitespace separates their words.
+        batch_size, pretokenized: number of rows, and whether whitespace separates the words of the texts.
 
     Raises:
         ValueError: there is no text with a word in it, or `texts` is one string.

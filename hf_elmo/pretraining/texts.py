@@ -31,8 +31,7 @@ class Texts:
 
     Args:
         inputs, reading: what is read, and how: the arguments of [`Rows`].
-        tokenizer: splits sentences into words; `None` if whitespace separates the words already.
-        documents: whether texts are documents, instead of sentences.
+        tokenizer, documents: what splits sentences, if not whitespace; whether texts are documents, not sentences.
 
     Each pass over a stream (`datasets.IterableDataset`) must give the same rows in the same order, as a stream does
     that is shuffled with a seed. Among processes, a stream is divided by shards (files) if their number is a multiple
@@ -127,9 +126,8 @@ class Texts:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Of files, the SHA-256 of their bytes (of remote files, of the checksums that their servers give), and the
-        settings with which they are read; of rows in memory, their number and the SHA-256 of all texts, of a data set
-        of `SAMPLES` ones, evenly spread (of a stream, the first ones)."""
+        """Of files, the SHA-256 of their bytes (of remote ones, of their servers' checksums), and how they are read; of
+        rows in memory, their number and the SHA-256 of all, or of `SAMPLES` of a data set (a stream's first)."""
         inputs = self.rows.inputs
         files = self.rows.files
         settings = {**self.reading, "documents": self.documents, "pretokenized": self.tokenizer is None}

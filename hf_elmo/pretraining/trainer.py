@@ -60,12 +60,9 @@ class ElmoPreTrainingArguments(TrainingArguments):
             and saved. With a constant learning rate it takes the place of a decay, so the training may end at any step.
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
             other rows carry their state. bilm-tf never resets, and its models predict the first words after zero state
-            badly: a small model that was trained without `reset_state` has a perplexity of 479 on single sentences,
-            one that was trained with it 251 (docs/understand/state.md).
-        bf16: as in `TrainingArguments`, but off, with a warning, on a CPU without instructions for bfloat16: a step
-            takes eight times as long there as in float32.
-        hub_strategy: when to upload with `push_to_hub`; all strategies other than `"end"` also upload
-            `training_args.bin`, which contains paths and tokens.
+            badly: a small one has perplexity 479 on single sentences, with `reset_state` 251 (docs/understand/state.md).
+        bf16: as in `TrainingArguments`, but off, with a warning, on a CPU without its instructions, which float32 beats.
+        hub_strategy: as there, but `"end"`; others also upload `training_args.bin`, which contains paths and tokens.
     """
 
     optim: str = "adamw_torch_fused"

@@ -81,8 +81,7 @@ def build_vocabulary(sentences: Iterable[Sequence[str]], size: int | None = None
 
     Args:
         sentences: each a list of words; read once, not kept in memory.
-        size: number of words of the vocabulary, the three special ones included; all by default.
-        min_count: words with fewer occurrences are left out.
+        size, min_count: the most words, the three special ones included (by default all), and fewest occurrences.
 
     Raises:
         ValueError: no word is left, or `size` has no room for one.
@@ -108,10 +107,8 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
     bias with which `<UNK>` and the new words together are as probable as `<UNK>` was.
 
     Args:
-        model: its `lm_head` and `config.vocab_size` are replaced, and if it embeds the words of its vocabulary also
-            `word_embedding` and `config.word_vocab_size`.
-        old: the vocabulary of the model.
-        new: the vocabulary that it gets.
+        model: its `lm_head` is replaced, and if it embeds the words of its vocabulary also `word_embedding`.
+        old, new: the vocabulary of the model, and the one that it gets.
     """
     head = model.lm_head
     row_of = {word: row for row, word in enumerate(old.words)}

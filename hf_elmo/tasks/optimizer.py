@@ -28,8 +28,7 @@ def optimizer_cls_and_kwargs(
         model: Trainer's (of another, the first step raises ValueError); `None` for each model of its `model_init`.
         arguments: with the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
         bilm: learning rate of the character CNN and the biLM, if they are trained (`freeze_bilm(False)`).
-        mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
-        word_vectors: learning rate of the word vectors.
+        mix, word_vectors: those of the scalar mixes (s and gamma), which have no weight decay, and of the word vectors.
     """
     from transformers import Trainer  # imports accelerate, which takes seconds
 

@@ -50,8 +50,7 @@ def encode_questions(
         stride: the number of words that a piece shares with the piece before.
         numbers: of the questions, for `piece`; by default 0, 1, ... A `map` must pass them: each batch begins at 0.
         pretokenized: whether the texts are tokenized already, so that they are split only at whitespace.
-        labeled_only: leave out rows without a label, for training and `eval_loss`, because Trainer weights batches by
-            all their rows. [`squad_metrics`] needs all rows.
+        labeled_only: leave out rows without a label, which Trainer's loss would count; [`squad_metrics`] needs them.
 
     Returns:
         the tokenizer's columns; if there are `answers`, also `start_positions` and `end_positions`; and `piece` for

@@ -31,8 +31,7 @@ def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, 
     Tabs separate the columns of a line that has tabs, otherwise blanks do. Left out are `-DOCSTART-`; a first line with
     the names of the columns; in a file whose first column numbers the words, CoNLL-U's ranges and empty nodes (`3-4`,
     `8.1`) and WebAnno's parts of words (`1-2.1`); and comments: lines of CoNLL-U such as `# newdoc`, and other lines
-    that begin with `#`, unless they have all columns (in a file with tabs, with tabs between them) and `#...` is in the
-    word's column.
+    that begin with `#`, unless they have all columns (in a file with tabs, between them) and `#...` is the word.
 
     Args:
         path, encoding: the path of the file, whose ending names the compression, and the encoding.

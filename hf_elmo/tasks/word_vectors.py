@@ -92,8 +92,7 @@ def add_word_vectors(
     texts: Iterable[str | Sequence[str]] | None = None,
     **fields: Any,
 ) -> ElmoTaskModel:
-    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`: the biLM of `model` and a new head, which
-    begins as one of `from_pretrained` does.
+    """A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`: `model`'s biLM, and a head that begins anew.
 
     Args:
         model: a model with a head, or its name or folder. Adapters must be merged, else there is a ValueError.

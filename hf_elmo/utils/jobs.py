@@ -77,9 +77,8 @@ def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[lis
 
 
 def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1) -> int:
-    """Do a job, or what an interrupted run left of it, and return the number of rows. The result has the same bytes as
-    that of an uninterrupted run. The options and errors are those of [`embed`]; `bar` counts the rows, and forecasts
-    the time of those that were not computed before."""
+    """Do a job, or what an interrupted run left of it, with the same bytes, and return the number of rows. Options and
+    errors are those of [`embed`]; `bar` counts the rows, and forecasts the time of those not computed before."""
     folder = output.with_name(f"{output.name}.parts")
     with _opened(folder, job.settings, restart):
         require_apart(output, {}, overwrite)  # another run may have written it meanwhile

@@ -14,11 +14,8 @@ Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
 
 
 class Speller:
-    """Computes the character ids of the tokens of a list, as `tokenizer` determines them.
-
-    With `boundary_words`, the words `<S>` and `</S>` of a text are sentence boundaries (as for a tokenizer with
-    `split_special_tokens=False`) instead of ordinary words.
-    """
+    """Character ids of the tokens of a list. With `boundary_words`, the words `<S>` and `</S>` of a text are sentence
+    boundaries (as for a tokenizer with `split_special_tokens=False`) instead of ordinary words."""
 
     def __init__(self, tokenizer: ElmoTokenizer, boundary_words: bool = False) -> None:
         self._spell = tokenizer.spell
