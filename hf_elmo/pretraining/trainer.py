@@ -60,8 +60,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
             and saved. With a constant learning rate it takes the place of a decay, so the training may end at any step.
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
             other rows carry their state. bilm-tf never resets, and its models predict the first words after zero state
-            badly: a small one has perplexity 479 on single sentences, with `reset_state` 251 (docs/understand/state.md).
-        bf16: as in `TrainingArguments`, but off, with a warning, on a CPU without its instructions, which float32 beats.
+            badly: a small one has perplexity 479 on single sentences, reset 251 (docs/understand/state.md).
+        bf16: as in `TrainingArguments`, but off, with a warning, on a CPU without its instructions: float32 is faster.
         hub_strategy: as there, but `"end"`; others also upload `training_args.bin`, which contains paths and tokens.
     """
 
@@ -103,8 +103,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
 
 class AfterStep(TrainerCallback):
     """Adds the weights to their moving average. The first SIGINT (Ctrl-C) ends the training after its step, with a
-    checkpoint; the second ends it at once. Removes checkpoints over `save_total_limit`; `Trainer` would also remove
-    copies that a user made, such as `checkpoint-good`."""
+    checkpoint; the second ends it at once. Removes checkpoints over `save_total_limit`, but not a user's copies."""
 
     def __init__(self, trainer: "ElmoPreTrainer") -> None:
         self.trainer = trainer
@@ -143,8 +142,7 @@ class ElmoPreTrainer(Trainer):
 
     If batches are windows ([`PackedWindows`]), each window starts from the final state of the previous window. A
     checkpoint contains the position in the text and the LSTM state, so a run that was interrupted and resumed makes the
-    same updates as an uninterrupted run. In distributed training each process reads its part of the text; a part that
-    ends before the other parts starts over.
+    same updates as an uninterrupted run. In distributed training each process reads its part of the text, repeatedly.
 
     The words of the text are counted before the first update only if their number matters: for `num_train_epochs`, for
     what is done each epoch (`save_strategy`, `eval_strategy`, `logging_strategy`), and for
