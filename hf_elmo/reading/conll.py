@@ -99,15 +99,13 @@ def read_sentences(
 def _word_column(groups: Sequence[Sequence[Line]]) -> int:
     """The column after that which numbers the words (the first in CoNLL-U, third in CoNLL-2012) and, in WebAnno, the
     characters; else 0. Most of the first sentences must have numbers, as words may be `1` or `0 1` themselves."""
-    lines = [[columns for _, columns in group if columns[0][:1] not in ("", "#")] for group in groups]
-    lines = [
-        [own for own in group if not (NO_WORD.match(own[0]) or HEADER.fullmatch(" ".join(own)))] for group in lines
-    ]
+    no_word = re.compile(rf"[# ]|{NO_WORD.pattern}|{HEADER.pattern}$", re.IGNORECASE)
+    lines = ([columns for _, columns in group if not no_word.match(" ".join(columns))] for group in groups)
     sentences = list(filter(None, lines))
     for number in (r"\d+-\d+(\.\d+)?", r"\d+([-.]\d+)?"):
         are_numbered = [all(len(line) > 1 and re.fullmatch(number, line[0]) for line in own) for own in sentences]
         if any(are_numbered[:1]) and re.match(r"[01]\b", sentences[0][0][0]) and 2 * sum(are_numbered) > len(sentences):
             return 2 if RANGE.fullmatch(sentences[0][0][1]) else 1
-    first = sentences[0] if sentences else []
-    is_2012 = [len(own) > 3 and own[1].isdecimal() and own[2] == str(place) for place, own in enumerate(first)]
-    return 3 if first and all(is_2012) else 0
+    first = sentences[0] if sentences else [[]]
+    is_2012 = (len(own) > 3 and own[1].isdecimal() and own[2] == str(place) for place, own in enumerate(first))
+    return 3 if all(is_2012) else 0

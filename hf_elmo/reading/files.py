@@ -49,7 +49,7 @@ def require_apart(output: Path, read: Mapping[str, Iterable[str]], overwrite: bo
             is_above = name != "init" and path in own[0].parents
             if path.exists() and (is_above or path in own or path.parent in own):
                 raise ValueError(
-                    f"output {str(output)!r} is {name} {str(path)!r}, or one is in the other: choose another"
+                    f"output {str(output)!r} is {name} {str(path)!r}, or one holds the other: choose another"
                 )
             if names.setdefault(path, name) != name:
                 raise ValueError(f"{str(path)!r} is in {names[path]} and in {name}: remove it from one")

@@ -29,8 +29,7 @@ Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words
 Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index of a word
 
-# The endings of each format; one with "conll" in it is CoNLL's, too. A file with an ending that stands nowhere here is
-# plain text: that is what corpora such as `wiki.train.tokens`, `train.de` and `news.en-00001-of-00100` are.
+# The endings of each format; one with "conll" in it is CoNLL's, too, and any other ending is plain text's: `train.de`.
 ENDINGS = {
     "text": "txt",
     "jsonl": "jsonl jsonlines ndjson json",
@@ -162,8 +161,8 @@ class Rows:
             place = f"{where}, {unit.format(number)}"
             if isinstance(row, Mapping):
                 names = names or self._names(list(row), place)
-                if missing := [name for name in filter(None, names) if name not in row]:
-                    raise ValueError(f"{place}: missing key {missing[0]!r}")
+                if missing := {*names} - {None, *row}:
+                    raise ValueError(f"{place}: missing key {missing.pop()!r}")
                 values = tuple(None if name is None else row[name] for name in names)
                 row = values if self.columns else values[0]
             yield place, row
@@ -226,8 +225,9 @@ class Rows:
                 try:
                     row = json.loads(line)
                 except json.JSONDecodeError as error:
-                    where = f"{file}, line {number}, column {error.colno}"
-                    raise ValueError(f"{where}: invalid JSON ({error.msg}); {how}") from error
+                    raise ValueError(
+                        f"{file}, line {number}, column {error.colno}: no JSON ({error.msg}); {how}"
+                    ) from error
                 rows += 1
                 yield number, row
         is_alone = rows == 1 and _ending(file) == ".json" and self.input_format is None
@@ -264,14 +264,13 @@ class Rows:
         try:
             for row in reader:
                 if row or dialect:  # a blank line is no row of a CSV, and a blank text of a TSV
-                    is_first = not names
-                    row = row or [""] * max(1, len(names))
-                    if is_first:
-                        names = self._header(row, file, separators)
+                    is_header = not names
+                    names = names or self._header(row or [""], file, separators)
+                    row = row or [""] * len(names)
                     row = row[: len(names)] if not any(row[len(names) :]) else row  # without a separator at its end
                     if len(row) != len(names):
                         raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
-                    if not is_first or row != names:
+                    if not is_header or row != names:
                         yield first, dict(zip(names, row, strict=True))
                 first = reader.line_num + 1
         except csv.Error as error:
@@ -282,8 +281,8 @@ class Rows:
 
     def _header(self, row: list[str], file: str, separators: str) -> list[str]:
         """The names of the columns: those in the first row, or, if the columns are given by numbers, numbers."""
-        given = [column for column in (self.text_column, *self.columns) if column is not None]
-        numbers = [str(column) for column in range(len(row))]
+        given = {self.text_column, *self.columns} - {None}
+        numbers = list(map(str, range(len(row))))
         is_numbered = given and all(isinstance(column, int) and column < len(row) for column in given)
         has_default = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
         # pandas names columns that have no names by their numbers.
