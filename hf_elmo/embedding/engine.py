@@ -26,8 +26,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 FORWARD, BACKWARD = range(2)
 BOUNDARIES = 2  # <S> and </S> around each row
-# A time step of the LSTM takes about as long for one row as for many. If fewer than MIN_WHOLE_ROWS rows fit into a
-# batch, up to MAX_ROWS_IN_PIECES are encoded side by side in pieces, if these are twice as many rows or more.
+# If fewer rows than MIN_WHOLE_ROWS fit into a batch, at least twice as many, up to MAX_ROWS_IN_PIECES, run in pieces.
 MIN_WHOLE_ROWS = 8
 MAX_ROWS_IN_PIECES = 32
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
@@ -331,8 +330,7 @@ class CorpusEncoder:
 
 
 def _packing_of(lengths: list[int], device: torch.device) -> tuple[Packing, Tensor]:
-    """The packing of right-padded rows of these lengths, and `[2, packed]`: for each word, row after row, its place in
-    the order in which each direction reads the words."""
+    """The packing of rows of these lengths, and the place of each of their words in each direction, `[2, packed]`."""
     packing = Packing.of(torch.arange(lengths[0], device=device) < torch.tensor(lengths, device=device)[:, None])
     order = packing.indices.argsort()
     return packing, torch.stack((order, packing.reverse[order]))

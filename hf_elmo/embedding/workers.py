@@ -33,10 +33,9 @@ class Embedder:
 
     An embedder holds only its options, and each process loads the model once, at its first batch. It serves Datasets
     (`dataset.map(embedder, batched=True)`), Ray Data (`map_batches(hf_elmo.Embedder, fn_constructor_args=[folder])`),
-    Spark (`mapInPandas` and `mapInArrow`, with an iterator of batches) and a loop.
-
-    The vectors equal those of [`embed`] for the texts of the batch, bit by bit, and in another batch up to rounding.
-    The texts of a batch are sorted by length, so large batches, of a thousand texts or more, are faster.
+    Spark (`mapInPandas` and `mapInArrow`, with an iterator of batches) and a loop. The vectors equal those of [`embed`]
+    for the texts of the batch, bit by bit, and in another batch up to rounding. The texts of a batch are sorted by
+    length, so large batches, of a thousand texts or more, are faster.
 
     A forked process, such as those of `num_proc=4`, computes with one thread, because OpenMP's threads do not survive a
     fork; elsewhere PyTorch chooses their number (from `OMP_NUM_THREADS`, which Ray and Spark set). The device is a GPU

@@ -184,8 +184,7 @@ class PackedWindows(_Batches):
     order, `[batch_size, window, characters]`; `labels`, what they predict, `[batch_size, window, 2]`.
 
     Args:
-        source, seed: the text, and the seed with which it is shuffled.
-        tokenizer: a tokenizer with the vocabulary.
+        source, seed, tokenizer: the text, the seed with which it is shuffled, and what has the vocabulary.
         batch_size, window: number of rows in each process, and of words in a row.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps the source's order. With blocks
             smaller than the corpus the loss jumps between blocks where the source changes its subject.

@@ -30,14 +30,9 @@ MAX_ROWS = 256
 
 @dataclass
 class Perplexity:
-    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words and of each sentence's boundary.
-
-    Args:
-        forward, backward: the perplexity of each language model.
-        mean: `exp` of the mean of both models' losses, as bilm-tf reports it.
-        words, sentences: number of predictions of each model, one boundary a sentence included, and of sentences.
-        unknown: fraction of the predictions whose word is outside the vocabulary and counts as `<UNK>`.
-    """
+    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words and of each sentence's boundary,
+    for each language model; `mean` is `exp` of the mean of both losses, as bilm-tf reports it. `words` is the number of
+    predictions of each model, `unknown` the fraction of them whose word is outside the vocabulary, `<UNK>`."""
 
     forward: float
     backward: float

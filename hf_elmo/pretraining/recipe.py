@@ -40,12 +40,7 @@ PATIENCE = 8
 
 @dataclass
 class Pretrained:
-    """The result of [`pretrain`].
-
-    Args:
-        folder: the folder of the checkpoint.
-        before, after: held-out perplexity before and after training; `None` without held-out text.
-    """
+    """The result of [`pretrain`]: the checkpoint's folder, and held-out perplexity (if any) before and after."""
 
     folder: Path
     before: Perplexity | None

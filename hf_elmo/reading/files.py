@@ -39,18 +39,15 @@ def is_pipe(path: str | os.PathLike) -> bool:
 
 
 def require_apart(output: Path, read: Mapping[str, Iterable[str]], overwrite: bool | None = None) -> None:
-    """Raises ValueError if a path is read by two names, such as `"the vocabulary"` and `"the input"`, or if `output` or
-    its `.parts` is one, has one in it, or is within one other than `"init"`; FileExistsError if it exists, unless
-    `overwrite` is `None`, or is true and the output is a file."""
+    """Raises ValueError if a path is read by two names, or if `output` or its `.parts` is one, has one in it, or is in
+    one (but `"init"`); FileExistsError if it exists, unless `overwrite` is `None`, or is true and it is a file."""
     own = [Path(os.path.realpath(path)) for path in (output, f"{output}.parts")]
     names: dict[Path, str] = {}
     for name, paths in read.items():
         for path in map(Path, map(os.path.realpath, paths)):
             is_above = name != "init" and path in own[0].parents
             if path.exists() and (is_above or path in own or path.parent in own):
-                raise ValueError(
-                    f"output {str(output)!r} is {name} {str(path)!r}, or one holds the other: choose another"
-                )
+                raise ValueError(f"output {str(output)!r} is {name} {str(path)!r}, or one is in the other: change it")
             if names.setdefault(path, name) != name:
                 raise ValueError(f"{str(path)!r} is in {names[path]} and in {name}: remove it from one")
     if overwrite is not None and (output.is_dir() or (os.path.lexists(output) and not overwrite)):

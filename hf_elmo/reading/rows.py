@@ -74,8 +74,7 @@ class Rows:
     Args:
         inputs, input_format, text_column, encoding: as for [`hf_elmo.embed`], which raises the same errors.
         columns: columns or keys whose values follow in a row's tuple, `None` for a column `None`.
-        pairs: whether rows are pairs: of a text and another text or a whole number.
-        name: what error messages call rows in memory.
+        pairs, name: whether rows are pairs of a text and a text or whole number; what errors call rows in memory.
     """
 
     inputs: Any
@@ -225,9 +224,8 @@ class Rows:
                 try:
                     row = json.loads(line)
                 except json.JSONDecodeError as error:
-                    raise ValueError(
-                        f"{file}, line {number}, column {error.colno}: no JSON ({error.msg}); {how}"
-                    ) from error
+                    where = f"{file}, line {number}, column {error.colno}"
+                    raise ValueError(f"{where}: no JSON ({error.msg}); {how}") from error
                 rows += 1
                 yield number, row
         is_alone = rows == 1 and _ending(file) == ".json" and self.input_format is None
@@ -327,9 +325,8 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
     elif isinstance(wanted, int) and str(wanted) not in names and wanted < len(names):
         wanted = names[wanted]
     if names.count(str(wanted)) != 1:
-        given = "" if wanted is None else f", and is {wanted!r}"
         shown = [f"{name:.40}" for name in names[:20]]
-        raise ValueError(f"{where}: {option} must name one of the columns {shown}{given}")
+        raise ValueError(f"{where}: {option} must name one of the columns {shown}, and is {wanted!r}")
     return str(wanted)
 
 

@@ -33,13 +33,8 @@ Clusters = Sequence[Sequence[Hashable | list[Hashable]]]
 
 @dataclass(frozen=True)
 class Resolved:
-    """The clusters of a document, each of two or more mentions in the order of the text.
-
-    Args:
-        words: the words of all sentences.
-        clusters: lists of mentions; a mention is the indices of its first and its last word, from 0.
-        characters: the same mentions as `(start, end)` in the text; `None` for a document that is a list.
-    """
+    """The words of a document, and its clusters of two or more mentions in the order of the text; a mention is the
+    indices of its first and last word, and in `characters` (`None` for a list) `(start, end)` in the text."""
 
     words: list[str]
     clusters: list[list[Span]]

@@ -212,10 +212,8 @@ def answer(
 
     Args:
         model, tokenizer, device, batch_tokens: as for [`predict`].
-        question: one question, or a list.
-        passage: one passage for all questions, or a list with a passage for each question.
-        max_length, stride, pretokenized: as for [`encode_questions`].
-        max_answer_words: the maximum number of words in an answer.
+        question, passage: one question or a list; one passage for all questions, or a list with one for each.
+        max_length, stride, pretokenized, max_answer_words: as for [`encode_questions`] and [`squad_metrics`].
 
     Returns:
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the

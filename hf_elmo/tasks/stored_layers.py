@@ -124,8 +124,7 @@ class LayersMixin:
         super().__init__(tokenizer, **options)  # type: ignore[call-arg]
         self.begin = None
         if model is not None and model.config.use_elmo:
-            # The forward halves of the layers of `<S>`, `[layers, P]`, by which the owner of stored layers is
-            # recognized: no word precedes `<S>`, so that they depend on the biLM's weights alone.
+            # The forward halves of the layers of `<S>`, `[layers, P]`, depend on the biLM's weights alone: its mark.
             begin = torch.tensor([[tokenizer.convert_tokens_to_ids(str(tokenizer.bos_token))]], device=model.device)
             with evaluation_mode(model), torch.no_grad():
                 layers = model.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states

@@ -29,7 +29,6 @@ class Task:
     [`predict`] calls the steps in this order: `read` checks a row; `encode` makes the pieces of some rows, none of a
     blank row; `collate` makes a batch of pieces of similar length; `decode` makes a result for each piece from the
     output of the model; `join` makes the record of a row from those of its pieces; `write` makes lines of a record.
-    `batch_tokens` and `pretokenized` are as for [`predict`].
     """
 
     rows_at_once = 512  # sorted by length, predicted and written together; an interrupted run keeps what it wrote

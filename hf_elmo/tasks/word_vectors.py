@@ -25,8 +25,7 @@ def read_word_vectors(
     with a line break, which no tokenizer can hold, are left out.
 
     Args:
-        words: keep only the vectors of these words, as they are spelled and in lower case; all by default.
-        limit: read only the first `limit` vectors, usually those of the most frequent words; all by default.
+        words, limit: keep only vectors of these words, as spelled and in lower case, of the first `limit`, by default all.
 
     Returns:
         the words, and their vectors `[words, size]` in float32.
@@ -129,8 +128,7 @@ def count_words(
 
     Args:
         tokenizer, texts: the texts, each a string or a list of words, and what splits them.
-        min_count: leave out words that occur less often. With 1, no vector of unknown words is trained.
-        limit: the number of words to keep; all by default.
+        min_count, limit: fewest occurrences (with 1, no vector of unknown words is trained); the most words, or all.
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """
     words = chain.from_iterable(tokenizer.split_into_words(texts))

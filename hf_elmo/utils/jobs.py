@@ -1,9 +1,8 @@
 """Jobs that continue after a kill: rows are cut into shards, which are computed one by one and become one file.
 
-The folder `OUTPUT.parts` keeps the shards until the end. A shard is an Arrow file, whose name has the number of its
-first row and a hash of its rows. It is written under another name and renamed once it is on the disk, so each shard is
-whole. So is the result, but beside its place, because the folder may be a link to another disk. The manifest has
-everything else that the shards depend on; a run with another manifest is refused.
+The folder `OUTPUT.parts` keeps the shards until the end: Arrow files whose names have the number of the first row and a
+hash of the rows. Like the result, each is written under another name beside it and renamed once it is on the disk.
+The manifest has everything else that the shards depend on; a run with another manifest is refused.
 """
 
 import errno
