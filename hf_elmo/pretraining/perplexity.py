@@ -121,7 +121,7 @@ def nll_totals(
             state = after if stateful else None
             forward = batch["labels"][..., 0]
             counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
-            counts = [int(each.sum()) for each in counted]  # predictions, sentences, unknown words
+            counts = [int(each.sum()) for each in counted]
             totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
             progress.update(counts[0])
     return totals

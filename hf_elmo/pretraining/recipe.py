@@ -156,10 +156,8 @@ def pretrain(
         change_vocabulary(model, old, new)
     settings = {"batch_size": args.per_device_train_batch_size, "seed": args.seed, "shuffle_block": shuffle_block}
     settings |= {"rank": args.process_index, "world_size": args.world_size}
-    if layout == "windows":
-        dataset = PackedWindows(source, tokenizer, window=window or 20, **settings)
-    else:
-        dataset = PaddedTexts(source, tokenizer, **settings)
+    settings |= {"window": window or 20} if layout == "windows" else {}
+    dataset = (PackedWindows if layout == "windows" else PaddedTexts)(source, tokenizer, **settings)
     if adapting:
         args = _with_evaluations(args, arguments, dataset)
     keep_best = adapting and args.load_best_model_at_end
@@ -205,9 +203,9 @@ def _model(init: Any, recipe: str, vocabulary: Vocabulary, config: Mapping[str, 
     settings = {"hidden_dropout": 0.1, **config}
     has_softmax = init and ElmoConfig.from_pretrained(locate(init)).vocab_size is not None
     if not has_softmax:
-        settings["vocab_size"] = len(vocabulary)
-        if recipe == "new":
-            settings.setdefault("num_sampled", NUM_SAMPLED)
+        settings = (
+            ({"num_sampled": NUM_SAMPLED} if recipe == "new" else {}) | settings | {"vocab_size": len(vocabulary)}
+        )
     if init:
         model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
     else:
@@ -235,10 +233,9 @@ def _with_evaluations(
 def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, overwrite: bool) -> Pretrained:
     """Trains and saves the model; with `keep_best`, saves the old weights if the held-out perplexity did not fall."""
     args = trainer.args
-    model = trainer.model
     evaluated = trainer.eval_dataset
     before = None if evaluated is None else trainer.perplexity(evaluated)
-    unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if keep_best else {}
+    unchanged = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()} if keep_best else {}
     if overwrite and checkpoint is None and args.should_save:
         for folder in checkpoints(args.output_dir):
             shutil.rmtree(folder)
@@ -247,7 +244,7 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
     after = None if evaluated is None else trainer.perplexity(evaluated)
     if keep_best and not after.mean < before.mean:
         logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")
-        model.load_state_dict(unchanged)
+        trainer.model.load_state_dict(unchanged)
         after = before
     trainer.save_model()
     if best := trainer.state.best_model_checkpoint:

@@ -189,8 +189,8 @@ class ElmoPreTrainer(Trainer):
         model._ddp_params_and_buffers_to_ignore = list(softmax)
         data = {"train_dataset": train_dataset, "eval_dataset": eval_dataset}
         super().__init__(model, args, processing_class=processing_class, **data, **kwargs)
-        for printer in (PrinterCallback, ProgressCallback):
-            self.remove_callback(printer)
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
         self.init: str | None = None  # a fingerprint of the model that the training begins with
         self._after_step = AfterStep(self)
         self.add_callback(self._after_step)
@@ -397,13 +397,13 @@ class ElmoPreTrainer(Trainer):
     def _current_settings(self) -> dict[str, Any]:
         """What the updates depend on."""
         arguments = self.args.to_dict()
-        names = DECISIVE_ARGUMENTS
         schedule = arguments["lr_scheduler_type"]
-        kwargs = arguments["lr_scheduler_kwargs"] or {}
         # A resumed training may be longer if its learning rates depend on the number of steps only in a final decay.
-        is_open = schedule == "constant_with_warmup" or "num_decay_steps" in kwargs
-        if schedule != "constant" and not (is_open and not 0 < arguments["warmup_steps"] < 1):
-            names = (*names, "max_steps", "num_train_epochs")
+        decays_last = schedule == "constant_with_warmup" or "num_decay_steps" in (
+            arguments["lr_scheduler_kwargs"] or {}
+        )
+        is_open = schedule == "constant" or (decays_last and not 0 < arguments["warmup_steps"] < 1)
+        names = DECISIVE_ARGUMENTS if is_open else (*DECISIVE_ARGUMENTS, "max_steps", "num_train_epochs")
         config = self.accelerator.unwrap_model(self.model).config
         return {
             **{name: arguments[name] for name in names},

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import accumulate, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -258,9 +258,8 @@ def resolve(
     documents = as_list(documents, "documents")
     speakers = [None] * len(documents) if speakers is None else as_list(speakers, "speakers")
     genres = [None] * len(documents) if genres is None else as_list(genres, "genres")
-    model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
+    task = CoreferenceTask(*load_head(model, tokenizer, device, ElmoForCoreferenceResolution))
     rows = list(zip(documents, speakers, genres, strict=True))
-    task = CoreferenceTask(model, tokenizer)
     for row in rows:
         task.check(*row)
     return [Resolved(**record) for record in task.run(rows)]
@@ -313,11 +312,9 @@ class CoreferenceTask(Task):
         characters = None
         if isinstance(document, str):
             lines = document.split("\n")
-            places = []
-            start_of_line = 0
+            starts = accumulate((len(line) + 1 for line in lines), initial=0)
             encoded = self.tokenizer(lines, return_offsets_mapping=True, add_special_tokens=False)
-            for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
-                places += [(start_of_line + start, start_of_line + end) for start, end in offsets]
-                start_of_line += len(line) + 1
+            rows = zip(starts, encoded["offset_mapping"], strict=False)
+            places = [(start + first, start + end) for start, offsets in rows for first, end in offsets]
             characters = [[(places[first][0], places[last][1]) for first, last in cluster] for cluster in clusters]
         return {"words": words, "clusters": clusters, "characters": characters}

@@ -248,8 +248,8 @@ class QuestionAnsweringTask(Task):
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         if not rows:
             return []
-        questions, passages = zip(*rows, strict=True)
-        columns = encode_questions(self.tokenizer, questions, passages, pretokenized=self.pretokenized, **self.lengths)
+        texts = zip(*rows, strict=True)
+        columns = encode_questions(self.tokenizer, *texts, pretokenized=self.pretokenized, **self.lengths)
         pieces = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
         return [Piece(piece["piece"][0], len(piece["attention_mask"]), piece) for piece in pieces]
 

@@ -67,8 +67,7 @@ def store_layers(
     features = dataset.features.copy()
     del features["input_ids"]
     shape = None, model.config.num_hidden_layers + 1, model.config.hidden_size
-    features["bilm_layers"] = Array3D(shape, STORED_TYPES[dtype])
-    features["length"] = Value("int64")
+    features |= {"bilm_layers": Array3D(shape, STORED_TYPES[dtype]), "length": Value("int64")}
     features["special_tokens_mask"] = Sequence(Value("int8"))
     if not len(dataset):  # `map` would return it as it is
         return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")

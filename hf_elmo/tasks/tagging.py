@@ -112,7 +112,7 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     CoNLL-2005 counts in the same way (Carreras and Marquez 2005).
     """
     arguments: list[tuple[str, list[Span]]] = []
-    last: dict[str, int] = {}  # the index of the last argument of each role
+    last: dict[str, list[Span]] = {}  # the spans of the last argument of each role
     spans: list[Span] = []  # of the last argument that was found
     for place, tag in enumerate(tags):
         if tag == "O":
@@ -123,9 +123,9 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
         role = tag.split("-", 1)[-1]
         continued = role.removeprefix("C-")
         if continued == role or continued not in last:
-            last[continued] = len(arguments)
-            arguments.append((continued, []))
-        spans = arguments[last[continued]][1]
+            last[continued] = []
+            arguments.append((continued, last[continued]))
+        spans = last[continued]
         spans.append((place, place + 1))
     return [(role, tuple(spans)) for role, spans in arguments]
 

@@ -25,7 +25,7 @@ def read_word_vectors(
     with a line break, which no tokenizer can hold, are left out.
 
     Args:
-        words, limit: keep only vectors of these words, as spelled and in lower case, of the first `limit`, by default all.
+        words, limit: keep only vectors of these words, also in lower case, among the first `limit`; all by default.
 
     Returns:
         the words, and their vectors `[words, size]` in float32.
