@@ -244,10 +244,6 @@ def read_bilm(
     return ElmoConfig(**fields), arrays
 
 
-def read_weights(options: Path, weights: Path, vocabulary: Sequence[str] = ()) -> tuple[ElmoConfig, NamedArrays]:
-    return read_bilm(read_options(options), read_hdf5(weights), str(weights), vocabulary)
-
-
 def read_hdf5(path: str | Path) -> NamedArrays:
     """All datasets of a file, by name. Raises OSError if it is not an HDF5 file."""
     with extra_needed("convert"):
@@ -344,7 +340,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
                 for name, array in zip(names, write(*map(written.get, keys)), strict=True):
                     if array is not None:
                         file[name] = array
-        np.testing.assert_equal(read_weights(options, weights, vocabulary)[1], arrays)
+        np.testing.assert_equal(read_bilm(read_options(options), read_hdf5(weights), "", vocabulary)[1], arrays)
         if vocabulary:
             (folder / "vocab.txt").write_bytes("".join(f"{word}\n" for word in vocabulary).encode())
     return out

@@ -346,8 +346,7 @@ TYPES = TAGGERS | {each.__name__: each for each in (bcn, esim, decomposable_atte
 
 
 def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidden_size: int) -> Archive:
-    """The head of a model with these settings, from the tensors that are not the biLM's. Raises ValueError, which names
-    it, for a type, a setting or a tensor that is not known."""
+    """The head with these settings and tensors; ValueError for a type, a setting or a tensor that is not known."""
     reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
     archive = Archive(folder, tensors, reader)
     with Settings(settings.get("model"), "model") as model:

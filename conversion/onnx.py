@@ -32,8 +32,7 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     The inputs are `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the
     tokenizer makes them, with at least one word; with word vectors also `word_vector_ids`, and with
     `tagging_indicator_size` also `token_type_ids`. The outputs have the names and shapes of the model's own output,
-    except that a tagger has no `tags`. A subclass is written as its class, but a language model as its ElmoModel. Each
-    call starts from a zero state.
+    except a tagger's `tags`. A subclass is written as its class, a language model as its ElmoModel. States start at 0.
 
     With a classifier or tagger, the metadata of the file have `id2label`, as JSON. If the tagger has a CRF or a
     scheme, they also have the scores with which it decodes: `start`, `transitions` (`[before][after]`) and `end`.

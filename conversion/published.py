@@ -38,11 +38,7 @@ def page(name: str) -> ModelCard:
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
     """The files of a published model, downloaded unless they are in the folder `cache_dir/name`, by default in the
-    assets of huggingface_hub's cache. An interrupted download resumes.
-
-    Raises:
-        ConnectionError: no host serves a file.
-    """
+    assets of huggingface_hub's cache. An interrupted download resumes. ConnectionError if no host serves a file."""
     model = PUBLISHED[name]
     folder = cached_assets_path("hf_elmo", "conversion", name) if cache_dir is None else Path(cache_dir, name)
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .configuration_elmo import ElmoConfig
-from .conversion.allennlp import read_weights
+from .conversion.allennlp import read_bilm, read_hdf5, read_options
 from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
 from .conversion.published import PUBLISHED, download
@@ -71,7 +71,8 @@ class _ElmoBiLm(nn.Module):
             if not names:
                 raise ValueError(f"{given}: no published model has these addresses. Give two local files.")
             options_file, weight_file = download(names[0])
-        config, arrays = read_weights(Path(options_file).expanduser(), Path(weight_file).expanduser())
+        options = read_options(Path(options_file).expanduser())
+        config, arrays = read_bilm(options, read_hdf5(Path(weight_file).expanduser()), str(weight_file))
         # A fixed mix has no parameters: as in AllenNLP, this module has only those of the biLM.
         self.model = model_of(ElmoConfig.from_dict(config.to_dict(), layer_weights=0), arrays)
         self.model.freeze_bilm(not requires_grad)
@@ -236,8 +237,7 @@ class Elmo(nn.Module):
 
 
 class ElmoTokenEmbedder(nn.Module):
-    """AllenNLP's `ElmoTokenEmbedder` without `projection_dim`: `forward` returns the mix `[..., words, 2P]` of an
-    [`Elmo`] with these options."""
+    """AllenNLP's `ElmoTokenEmbedder` without `projection_dim`: returns the mix `[..., words, 2P]` of an [`Elmo`]."""
 
     def __init__(self, options_file: str | Path, weight_file: str | Path, **options: Any) -> None:
         super().__init__()

@@ -117,8 +117,7 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
 
 
 def plot_layer_weights(model: nn.Module, axes: Axes | None = None) -> Axes:
-    """Draw the weights that a task learned for the layers of the biLM (like figure 2 of Peters et al. 2018) on `axes`,
-    by default those of a new figure (`axes.figure`)."""
+    """Draw the layers' weights that a task learned (as figure 2 of Peters et al. 2018), by default in a new figure."""
     mixes = layer_weights(model)
     axes = axes or new_axes(5, 3)
     width = 0.8 / len(mixes)

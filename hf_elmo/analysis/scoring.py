@@ -134,19 +134,16 @@ def next_words(
     top: int = 10,
     pretokenized: bool = False,
 ) -> Candidates:
-    """The words that the forward language model expects after the beginning of a sentence, or that the backward
-    language model expects before the end of a sentence.
+    """The words that the forward language model expects after a text, or that the backward one expects before it.
 
     Args:
         model, tokenizer, pretokenized: as for [`score`].
-        text: the beginning of a sentence, or its end: a string or a list of words. For an empty text, the first (last)
-            words of sentences are returned.
+        text: the beginning of a sentence, or its end, a string or a list of words; it may be empty.
         before: return the words before `text` instead of those after it.
         top: number of words to return; `<S>`, `</S>` and `<UNK>` are excluded.
 
     Returns:
-        words of the vocabulary and their log-probabilities (nats), the most probable first. The log-probabilities are
-        those that [`score`] gives to a word after this text, or before it.
+        words and their log-probabilities (nats), those that [`score`] gives them there, the most probable first.
     """
     model, encoder = ensure_language_models(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)

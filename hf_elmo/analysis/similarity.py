@@ -180,8 +180,7 @@ class LayerSimilarities:
 
     Args:
         uses: for each sentence, the word and the words next to it, such as `"river bank ."`.
-        layers: `[layers]`, the cosine of the words' vectors in each layer, from layer 0 (characters) on; the mean over
-            pairs of sentences if there are more than two sentences.
+        layers: `[layers]`, the cosine of the words' vectors in each layer, from 0 on; the mean over pairs of sentences.
         others: `[layers]`, the mean cosine of all other pairs of words in different sentences; NaN without such pairs.
         matrix: `[layers, sentences, sentences]`, the cosines of the words' vectors.
     """

@@ -53,9 +53,8 @@ def common(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand. `arguments` are by default those of the command line, without the program's name. Returns the
-    exit status: 0, 1 after an error (its message is on standard error), 130 after Ctrl-C. Raises SystemExit if the
-    command line is wrong (exit status 2), or an option prints something and exits (0)."""
+    """Run a subcommand, by default that of the command line. Returns the exit status: 0, 1 after an error, 130 after
+    Ctrl-C. Raises SystemExit if the command line is wrong (2), or an option prints something and exits (0)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     arguments = sorted(arguments, key=lambda one: one not in COMMON)  # these may stand after the subcommand, too
     if isinstance(sys.stdout, io.TextIOWrapper):  # of Korean, an encoding such as that of a pipe on Windows has nothing

@@ -71,8 +71,7 @@ def export(
     hidden_states: Annotated[bool, flag("--hidden-states", "with --onnx: also output the biLM's layers")] = False,
 ) -> None:
     """Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new folder OUT. This
-    format has no scalar mix, heads or softmax. With --onnx, write the ONNX file OUT for any batch size and length; it
-    includes the scalar mix and the head."""
+    format has no scalar mix, heads or softmax. With --onnx, write the ONNX file OUT, with scalar mix and head."""
     from hf_elmo import conversion
 
     if onnx:

@@ -8,7 +8,7 @@ import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, export, load
-from hf_elmo.conversion.allennlp import read_hdf5, read_weights
+from hf_elmo.conversion.allennlp import read_allennlp, read_hdf5
 from tests.factories import layers_of, small_model, write_lines
 from tests.reference import NumpyELMo
 from tests.source_files import WORDS, make_arrays, make_options, write_files, write_words
@@ -63,10 +63,10 @@ def test_the_layers_are_those_of_a_second_implementation(tmp_path, options: dict
     identities = {"CNN_proj/W_proj": model.config.char_projection, f"{CELL}/W_P_0": model.config.cell_projection}
     for name, is_projection in identities.items():
         assert np.array_equal(written[name], np.eye(*written[name].shape)) == (not is_projection)
-    config, tensors = read_weights(back / "options.json", back / "weights.hdf5")
-    np.testing.assert_equal(tensors, read_weights(*paths)[1])
-    without_effect = {} if config.cell_projection else {"proj_clip": None}
-    assert config.to_dict() | without_effect == read_weights(*paths)[0].to_dict() | without_effect
+    source, exported = read_allennlp(*paths), read_allennlp(back)
+    np.testing.assert_equal(exported.arrays, source.arrays)
+    without_effect = {} if source.config.cell_projection else {"proj_clip": None}
+    assert exported.config.to_dict() | without_effect == source.config.to_dict() | without_effect
 
 
 def test_a_forget_gates_bias_comes_back_bit_by_bit(source, tmp_path) -> None:
@@ -104,10 +104,10 @@ def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, 
     options, weight, bias = make_options({"projection_dim": 17}), np.eye(17, dtype=np.float32), np.zeros(17)
     arrays = make_arrays(options) | {"CNN_proj/W_proj": weight, "CNN_proj/b_proj": bias}
     (weight if changed == "weight" else bias)[3] += 1e-6
-    config, tensors = read_weights(*write_files(tmp_path / "other", options, arrays))
-    assert config.char_projection
-    np.testing.assert_array_equal(tensors["char_encoder.projection.weight"], weight.T)
-    np.testing.assert_array_equal(tensors["char_encoder.projection.bias"], bias.astype(np.float32))
+    source = read_allennlp(*write_files(tmp_path / "other", options, arrays))
+    assert source.config.char_projection
+    np.testing.assert_array_equal(source.arrays["char_encoder.projection.weight"], weight.T)
+    np.testing.assert_array_equal(source.arrays["char_encoder.projection.bias"], bias.astype(np.float32))
 
 
 def layers_of_checkpoint(folder: Path) -> list[np.ndarray]:
