@@ -326,7 +326,8 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
         wanted = names[wanted]
     if names.count(str(wanted)) != 1:
         shown = [f"{name:.40}" for name in names[:20]]
-        raise ValueError(f"{where}: {option} must name one of the columns {shown}, and is {wanted!r}")
+        given = f", and is {wanted!r}" * (wanted is not None)
+        raise ValueError(f"{where}: {option} must name one of the columns {shown}{given}")
     return str(wanted)
 
 
