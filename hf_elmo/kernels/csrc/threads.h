@@ -8,7 +8,7 @@
 
 #include "elmo.h"
 
-enum { PAUSES = 1000 }; /* some ten microseconds */
+enum { PAUSES = 16000 }; /* a few tenths of a millisecond */
 #ifdef __x86_64__
 #define PAUSE __builtin_ia32_pause()
 #else
