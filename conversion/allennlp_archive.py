@@ -1,7 +1,5 @@
-"""Reads the tensors of AllenNLP's PyTorch modules (ELMoForManyLangs uses these modules, too), and a model that AllenNLP
-trained for a task (`model.tar.gz`): the whole model with its head, or its ELMo alone, the biLM with the weights after
-this training and the learned mixes. Then the conversion record and the model card name what is left behind.
-"""
+"""Reads AllenNLP's PyTorch modules, which ELMoForManyLangs uses, too, and a model that AllenNLP trained for a task
+(`model.tar.gz`): with its head, or its biLM and mixes alone; then record and model card name what is left behind."""
 
 import re
 from collections.abc import Iterator, Mapping

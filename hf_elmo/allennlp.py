@@ -267,9 +267,7 @@ class ElmoEmbedder(nn.Module):
         super().__init__()
         self.cuda_device = cuda_device
         self.elmo_bilm = _ElmoBiLm(options_file, weight_file)
-        self.eval()
-        if cuda_device >= 0:
-            self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
+        self.eval().to(cuda_device if cuda_device >= 0 else "cpu")
 
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[Tensor, Tensor]:
         """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`, int64."""

@@ -80,14 +80,13 @@ def nearest_neighbors(
 
     Args:
         model: a model, which stays on its device, or the name or folder of one; `None` for the model that ships.
-        sentence: the query sentence: text, which the tokenizer splits, or a list of words.
+        sentence: the query sentence, text or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words; or the path of a file of sentences, as `embed` reads it; or a
             Parquet file of vectors for each word, as `embed` writes it. A file is read once, not kept in memory.
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
-        any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
-            case), for which only the sentences that contain it are embedded.
+        any_word: in layers 1 and up, search all words, not only the query word (in upper or lower case).
         input_format, text_column, encoding, pretokenized: as for [`embed`], of `sentence` and of a corpus of text.
 
     Returns:

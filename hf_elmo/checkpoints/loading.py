@@ -66,20 +66,20 @@ def load_model(
     return model, load_tokenizer(model.name_or_path)
 
 
-def load_weights(name: Any, model_class: Any = ElmoModel, dtype: Dtype = None, device: Device = None) -> Any:
+def load_weights(name: Any, kind: Any = ElmoModel, dtype: Dtype = None, device: Device = None) -> Any:
     """A model of a class (`None`: its own) without its tokenizer, by default on a GPU. A model in place of a name stays
     as it is, without a wrapper, such as that of `torch.compile`, of DataParallel or of PEFT (whose adapters stay)."""
     if isinstance(name, torch.nn.Module):
         return next((module for module in name.modules() if isinstance(module, PreTrainedModel)), name)
     place = locate(name)
     device = find_device(device)
-    if model_class is None:
+    if kind is None:
         name = (load_config(place).architectures or ["ElmoModel"])[0]
         if name not in names.__all__:
             raise ValueError(f"{place} is of the class {name}, which is not hf_elmo's: pass the model, not its name.")
-        model_class = getattr(names, name)
+        kind = getattr(names, name)
     with no_progress_bar():
-        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+        return kind.from_pretrained(place, dtype=dtype or "auto").to(device)
 
 
 @contextmanager
@@ -133,15 +133,11 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
 
 
 def ensure_loaded(
-    model: Any,
-    tokenizer: ElmoTokenizer | None,
-    model_class: Any = ElmoModel,
-    dtype: Dtype = "float32",
-    device: Device = None,
+    model: Any, tokenizer: ElmoTokenizer | None, kind: Any = ElmoModel, dtype: Dtype = "float32", device: Device = None
 ) -> tuple[Any, ElmoTokenizer]:
     """The model, loaded by [`load_weights`] unless it is loaded already, and `tokenizer`, or else the model's own
     tokenizer. ValueError if the tokenizer makes other character ids than the model reads."""
-    model = load_weights(model, model_class, dtype, device)
+    model = load_weights(model, kind, dtype, device)
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer
