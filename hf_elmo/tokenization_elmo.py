@@ -174,16 +174,16 @@ def _plain(texts: Any, empty: str = "", clean: Callable[[str], str] = drop_surro
 
 
 def _offsets(encoding: Encoding, texts: Sequence[Any]) -> list[tuple[int, int]]:
-    """The start and end of each token in the text, or the pair of texts, as it was given, with lone surrogates."""
+    """The start and end of each token in the text, or the word of a list, as it was given, with lone surrogates."""
     kept = [isinstance(x, str) and [i for i, c in enumerate(x) if not "\ud800" <= c <= "\udfff"] for x in texts]
     offsets = []
-    for token, text, (start, end) in zip(encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True):
-        if token == _EMPTY_WORD:
-            start = end = 0
-        elif end and kept[text]:
-            start = kept[text][start]
-            end = kept[text][end - 1] + 1
-        offsets.append((start, end))
+    for text, word, (start, end) in zip(encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True):
+        if word is None:
+            offsets.append((0, 0))
+        elif kept[text]:
+            offsets.append((kept[text][start], kept[text][end - 1] + 1))
+        else:  # a word of a list
+            offsets.append((0, len(texts[text][word])))
     return offsets
 
 
