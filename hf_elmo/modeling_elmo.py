@@ -353,11 +353,9 @@ class ElmoCharacterEncoder(nn.Module):
             ElmoConvolution(config.char_embedding_size, filters, width) for width, filters in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.word_embedding = None
-        size = config.num_filters
-        if config.word_vocab_size is not None:
-            self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size, padding_idx=0)
-            size += config.word_embedding_size
+        sizes = config.word_vocab_size, config.word_embedding_size  # both or none are set
+        self.word_embedding = nn.Embedding(*sizes, padding_idx=0) if config.word_vocab_size else None
+        size = config.num_filters + (config.word_embedding_size or 0)
         self.projection = nn.Linear(size, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size = config.projection_size
