@@ -19,32 +19,15 @@ CODE = {
     for name, each in CLASSES.items()
 }
 # Sizes that all differ, so that swapped axes fail.
-TINY = {
-    "char_embedding_size": 5,
-    "char_filters": [[1, 4], [2, 8], [3, 25]],
-    "hidden_size": 22,
-    "cell_size": 19,
-    "num_highway_layers": 2,
-}
+TINY = {"char_embedding_size": 5, "char_filters": [[1, 4], [2, 8], [3, 25]], "num_highway_layers": 2}
+TINY |= {"hidden_size": 22, "cell_size": 19}
 
-SENTENCES = [
-    "The cat sat on the mat .",
-    "A",
-    "Ünïcödé wörds 日本語 and 😀 , too",
-    "It didn 't rain in Spain ; the plain stayed dry .",
-]
+SENTENCES = ["The cat sat on the mat .", "A", "Ünïcödé wörds 日本語 and 😀 , too"]
+SENTENCES += ["It didn 't rain in Spain ; the plain stayed dry ."]
 # Of the small language model; its trainings read them, too.
-TEXTS = [
-    "the cat sat on the mat",
-    "a dog",
-    "rain fell all day and nobody went out to see it fall",
-    "yes",
-    "the dog sat in the rain",
-    "who saw a cat that sat on a dog in all that rain",
-    "nobody",
-    "day and day it fell",
-    "out",
-]
+TEXTS = ["the cat sat on the mat", "a dog", "rain fell all day and nobody went out to see it fall", "yes"]
+TEXTS += ["the dog sat in the rain", "who saw a cat that sat on a dog in all that rain", "nobody"]
+TEXTS += ["day and day it fell", "out"]
 
 
 def small_config(**changes: object) -> ElmoConfig:

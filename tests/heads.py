@@ -33,13 +33,8 @@ CHARACTERS = {"word_characters": "theca日r", "word_characters_size": 4, "word_c
 HIGHWAY = {"encoder_type": "highway", "encoder_num_layers": 2, "encoder_hidden_size": 7, "tagging_scheme": "IOB2"}
 HIGHWAY |= {"classifier_hidden_size": 9, "classifier_activation": "tanh", "tagging_sums_probabilities": True}
 FLOW = {"encoder_type": "attention_flow", "encoder_hidden_size": 5}
-MENTIONS = {
-    "coreference_max_width": 4,
-    "coreference_max_antecedents": 3,
-    "coreference_hidden_size": 9,
-    "coreference_feature_size": 5,
-    "coreference_spans_per_word": 0.6,
-}
+MENTIONS = {"coreference_max_width": 4, "coreference_max_antecedents": 3, "coreference_spans_per_word": 0.6}
+MENTIONS |= {"coreference_hidden_size": 9, "coreference_feature_size": 5}
 FEATURES = {"coreference_speakers": True, "coreference_num_genres": 3}
 PAIRS = {"classifier_text_pairs": True}
 ATTENTION = {"encoder_type": "decomposable", "decomposable_attend_sizes": [7, 5], "decomposable_compare_sizes": [6, 8]}
@@ -70,17 +65,8 @@ HEADS = {
 WORD_LEVEL = {"char_filters": [], "word_vocab_size": len(WORDS) + 4}
 MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, WORD_LEVEL)}
 MODELS |= {"language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
-NETWORKS = [
-    "spelled",
-    "biattentive",
-    "esim",
-    "decomposable",
-    "crf",
-    "roles",
-    "highway",
-    "no answer",
-    "resolver 2018",
-]  # a head of each network
+# A head of each network.
+NETWORKS = ["spelled", "biattentive", "esim", "decomposable", "crf", "roles", "highway", "no answer", "resolver 2018"]
 NO_DROPOUT = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 
 

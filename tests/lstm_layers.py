@@ -22,15 +22,10 @@ def random_layer(batch_sizes, dtype=torch.float32, directions=2, projected=True,
     rows, state_dtype = batch_sizes[0], torch.promote_types(dtype, torch.float32)
     inputs = torch.randn(directions, sum(batch_sizes), width, dtype=dtype)
     hidden, cells = 0.5 * torch.randn(directions, rows, size, dtype=dtype), torch.randn(directions, rows, cell)
-    weights = [
-        LstmWeights(
-            0.8 * width**-0.5 * torch.randn(4 * cell, width, dtype=dtype),
-            0.9 * size**-0.5 * torch.randn(4 * cell, size, dtype=dtype),
-            0.3 * torch.randn(4 * cell, dtype=dtype),
-            1.6 * cell**-0.5 * torch.randn(size, cell, dtype=dtype) if projected else None,
-        )
-        for _ in range(directions)
-    ]
+    parts = [(0.8 * width**-0.5, (4 * cell, width)), (0.9 * size**-0.5, (4 * cell, size)), (0.3, (4 * cell,))]
+    parts += [(1.6 * cell**-0.5, (size, cell))] * projected
+    weights = [[scale * torch.randn(shape, dtype=dtype) for scale, shape in parts] for _ in range(directions)]
+    weights = [LstmWeights(*own, *[None] * (not projected)) for own in weights]
     return inputs, (hidden, cells.to(state_dtype)), weights
 
 

@@ -13,14 +13,8 @@ from hf_elmo.conversion.published import PUBLISHED
 from tests.factories import write_lines
 
 LSTM = {"projection_dim": 7, "dim": 11, "cell_clip": 3, "proj_clip": 0.8, "n_layers": 2, "use_skip_connections": True}
-CHAR_CNN = {
-    "activation": "relu",
-    "filters": [[1, 4], [2, 5], [3, 8]],
-    "n_highway": 2,
-    "embedding": {"dim": 3},
-    "n_characters": 262,
-    "max_characters_per_token": 50,
-}
+CHAR_CNN = {"activation": "relu", "filters": [[1, 4], [2, 5], [3, 8]], "n_highway": 2, "embedding": {"dim": 3}}
+CHAR_CNN |= {"n_characters": 262, "max_characters_per_token": 50}
 WORDS = ["the", "<S>", "cat", "</S>", "<UNK>", "x" * 60, "日本語", "."]
 ENCODER = LSTM | {"name": "elmo", "cell_clip": 0.9, "proj_clip": 0.6}
 EMBEDDER = CHAR_CNN | {"name": "cnn", "word_dim": 6, "char_dim": 3}
@@ -32,8 +26,7 @@ def make_options(lstm: dict | None = None, char_cnn: dict | None = None, **top: 
 
 
 def make_arrays(options: dict, rows: int = 261, seed: int = 0, single_cell: bool = False) -> dict[str, np.ndarray]:
-    """Random datasets as TensorFlow's training would leave them: no projection where the sizes are equal. Without
-    `char_cnn` the model embeds words."""
+    """Random datasets as TensorFlow's training leaves them: no projection where the sizes are equal."""
     rng, lstm, cnn = np.random.default_rng(seed), options["lstm"], options.get("char_cnn")
     cell, size = lstm["dim"], lstm["projection_dim"]
 
@@ -99,12 +92,8 @@ def write_published(cache: Path, name: str, sentences: list[list[str]]) -> list[
 
 def make_settings(encoder: dict | None = None, embedder: dict | None = None) -> dict:
     """An architecture, with some entries replaced."""
-    return {
-        "encoder": ENCODER | (encoder or {}),
-        "token_embedder": EMBEDDER | (embedder or {}),
-        "classifier": {"name": "sampled_softmax", "n_samples": 8192},
-        "dropout": 0.1,
-    }
+    settings = {"encoder": ENCODER | (encoder or {}), "token_embedder": EMBEDDER | (embedder or {})}
+    return settings | {"classifier": {"name": "sampled_softmax", "n_samples": 8192}, "dropout": 0.1}
 
 
 def make_tensors(settings: dict, characters: int, words: int) -> tuple[dict, dict]:

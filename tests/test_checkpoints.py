@@ -1,5 +1,4 @@
-"""Checkpoints: loading, the model that ships, fingerprints, that no file names a path of the machine, and uploading by
-huggingface_hub's own client."""
+"""Checkpoints: loading, fingerprints, no path of the machine in a file, uploading by huggingface_hub's own client."""
 
 import base64
 import json

@@ -1,6 +1,5 @@
 """The command `hf-elmo` as a whole: its help, its exit statuses, its errors and its completion."""
 
-import inspect
 import io
 import os
 import re
@@ -14,7 +13,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 import typer
-from typer.models import ArgumentInfo
 
 import hf_elmo
 import hf_elmo_cli
@@ -28,22 +26,8 @@ COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands
 VALUES = {"false": False, "False": False, "true": True, "null": None, "None": None, "12": 12, ".5": 0.5, "1e-3": 0.001}
 VALUES |= {"adagrad": "adagrad", "a=b": "a=b", "": "", "'1'": "1", '{"a": [1]}': {"a": [1]}, "{'a': (1,)}": {"a": (1,)}}
 VALUES["__import__('os')"] = "__import__('os')"
-MISSING = [
-    "embed missing.txt new/out.npz",
-    "neighbors 'A word.' word missing.txt",
-    "pretrain text.txt out --held-out missing.txt",
-    "convert missing.json missing.hdf5 out",
-    "predict text.txt out.jsonl --model ./missing",
-]
-
-
-def test_an_option_with_its_name_as_metavar_is_named() -> None:
-    """typer 0.27 would take --MODEL for --model."""
-    for command in hf_elmo_cli.app.registered_commands:
-        for name, parameter in inspect.signature(command.callback).parameters.items():
-            (option,) = parameter.annotation.__metadata__
-            is_named = option.default is not ...  # the first name; arguments have none
-            assert isinstance(option, ArgumentInfo) or (option.metavar or "").lower() != name or is_named
+MISSING = ["embed missing.txt new/out.npz", "neighbors 'A word.' word missing.txt", "convert missing.json m.hdf5 out"]
+MISSING += ["pretrain text.txt out --held-out missing.txt", "predict text.txt out.jsonl --model ./missing"]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["embed", "a"], ["pretrain", "--help"]], ids=" ".join)
@@ -118,7 +102,6 @@ def test_words_are_printed_in_any_encoding(monkeypatch) -> None:
 
 
 def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path, capsys, monkeypatch) -> None:
-    """Also beside what is left of distributions that were removed."""
     for name in ("torch_audio", "scikit_learn"):
         (tmp_path / f"{name}-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,5 +1,4 @@
-"""The recurrence with gradients: the backend for training against plain PyTorch, in outputs, final state and gradients.
-(tests/kernels/test_lstm_backends.py has the backends without gradients, test_modeling_numbers.py plain PyTorch.)"""
+"""The recurrence with gradients against plain PyTorch. (kernels/test_lstm_backends.py has that without gradients.)"""
 
 import pytest
 import torch

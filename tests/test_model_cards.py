@@ -70,7 +70,6 @@ def names_of(card: ModelCard) -> dict:
 
 @pytest.mark.parametrize("name", WORDS)
 def test_the_code_of_a_card_runs_and_its_tokenizer_splits_as_it_says(tmp_path, monkeypatch, name: str) -> None:
-    """In the folder that holds the checkpoint under the name that the card gives."""
     source = tmp_path / "source"
     if name.startswith("manylangs"):
         write_model(source, make_settings(), [text.split() for text in examples(name)])

@@ -1,6 +1,5 @@
 """What every model of transformers must do: files, copies, calls, gradients, and modules that users change."""
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
-from torch.nn.utils import prune
 from transformers import PreTrainedModel
 
 from hf_elmo import ElmoConfig, ElmoModel
@@ -186,21 +184,6 @@ def test_gradient_checkpointing(tokenizer, name: str, fields: dict, reentrant: i
     found, smaller_memory = gradients_of(model, batch)
     torch.testing.assert_close(found, expected)
     assert smaller_memory < 0.7 * memory if "freeze_bilm" in fields else smaller_memory <= memory
-
-
-@with_and_without_gradients
-def test_a_pruned_layer(inputs, trained: bool) -> None:
-    model = make("no head", freeze_bilm=not trained)
-    plain, expected = run(model, inputs)["layer 2"], copy.deepcopy(model)
-    layer, left = model.bilm.layers[1].lstm, expected.bilm.layers[1].lstm.weight_hh_reverse
-    prune.l1_unstructured(layer, "weight_hh_reverse", amount=0.5)
-    left.data.mul_(layer.weight_hh_reverse_mask)
-    for factor in (1.0, 1.5):  # a pruned weight is computed when the layer is called
-        layer.weight_hh_reverse_orig.data.mul_(factor)
-        left.data.mul_(factor)
-        found = run(model, inputs)["layer 2"]
-        torch.testing.assert_close(found, run(expected, inputs)["layer 2"], **ROUNDING)
-        assert not torch.allclose(found, plain, atol=1e-3)
 
 
 @with_and_without_gradients

@@ -1,5 +1,4 @@
-"""ElmoForSequenceClassification: each encoder against a plain network of a single text, pooling, pairs, losses, what is
-trained, exact gradient accumulation."""
+"""ElmoForSequenceClassification: each encoder against a plain network of a single text, losses, what is trained."""
 
 from collections.abc import Callable
 
@@ -234,7 +233,6 @@ def test_what_is_trained_is_switched_and_saved(tmp_path, model_class: type, froz
 
 
 def test_quantized_weights_that_are_integers_stay_frozen() -> None:
-    """Those of bitsandbytes."""
     model = small_model(ElmoForSequenceClassification, freeze_bilm=True)
     model.elmo.char_encoder.projection.weight = torch.nn.Parameter(torch.ones(2, 3, dtype=torch.int8), False)
     model.freeze_bilm(False)

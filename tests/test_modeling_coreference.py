@@ -171,7 +171,6 @@ def test_against_a_slow_computation(tokenizer, head: str) -> None:
 
 @every_head
 def test_computed_in_pieces_it_is_the_same(tokenizer, head: str, monkeypatch) -> None:
-    """Sentences, candidates, coarse scores and pairs a few at a time, with their gradients."""
     model, found = make(head, **heads.NO_DROPOUT).double().train(), []
     for sizes in ({}, {"SENTENCE_POSITIONS": 9, "CANDIDATES": 5, "PAIRS": 7, "COARSE_SCORES": 10}):
         for name, size in sizes.items():
@@ -213,7 +212,6 @@ class Largest(TorchDispatchMode):
 
 
 def test_memory_of_a_document_of_10000_words() -> None:
-    """Of word vectors alone, in a sentence of 400 words and others of 25."""
     ids = [k for length in [400, *[25] * 384] for k in (1, *(3 + 7 * k % 11 for k in range(length)), 1)]
     fields = {"use_elmo": False, "word_vectors_vocab_size": 14, "word_vectors_size": 6, "classifier_dropout": 0.0}
     fields |= {"coreference_max_width": 10, "coreference_max_antecedents": 12, "coreference_spans_per_word": 0.4}

@@ -1,5 +1,4 @@
-"""ElmoForPreTraining: the loss is what it says; the sampled and the full softmax against independent computations in
-NumPy and PyTorch. (tests/pretraining/test_perplexity.py has its probabilities.)"""
+"""ElmoForPreTraining: its losses, sampled and full. (tests/pretraining/test_perplexity.py has its probabilities.)"""
 
 import math
 

@@ -1,5 +1,4 @@
-"""ElmoForTokenClassification: logits, losses, the tagger of semantic roles; the CRF against the enumeration of all
-sequences, and the schemes against a plain reading of them."""
+"""ElmoForTokenClassification: logits, losses, semantic roles; the CRF against the enumeration of all sequences."""
 
 import math
 from contextlib import nullcontext
@@ -52,7 +51,6 @@ def test_the_crf_reads_words_and_no_boundaries(tokenizer) -> None:
 @pytest.mark.parametrize("crf", [True, False], ids=["crf", "constraints alone"])
 @pytest.mark.parametrize("scheme", SEQUENCES)
 def test_labels_of_another_scheme(tokenizer, scheme: str, crf: bool) -> None:
-    """Such as data in IOB1 that is read as IOB2."""
     right, other = SEQUENCES[scheme]
     encoded = tokenizer(["w x y z"] * 2, padding=True, return_tensors="pt")
     names = ["O", *sorted({name[:2] + kind for name in (*right, other) for kind in "xy"} - {"Ox", "Oy"})]

@@ -26,12 +26,9 @@ WRONG_LABELS = [
     ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
     ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
 ]
-DROPOUTS = {
-    "hidden_dropout": ["no head", "language models", "pooled"],
-    "classifier_dropout": ["pooled", "answers", "resolver 2018"],
-    "encoder_dropout": ["last", "biattentive", "answers"],
-    "encoder_recurrent_dropout": ["roles", "highway"],
-}
+DROPOUTS = {"hidden_dropout": ["no head", "language models", "pooled"]}
+DROPOUTS |= {"classifier_dropout": ["pooled", "answers", "resolver 2018"]}
+DROPOUTS |= {"encoder_dropout": ["last", "biattentive", "answers"], "encoder_recurrent_dropout": ["roles", "highway"]}
 
 
 @pytest.mark.parametrize("head", NETWORKS)
@@ -254,8 +251,7 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path, inputs) -> No
 @pytest.mark.parametrize("head", ["no head", *EACH_BY_ITSELF])
 @pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
 def test_half_precision(tokenizer, head: str, how: str) -> None:
-    """Scores differ by the rounding of the layers; the loss is computed in float32; the same weights have gradients,
-    which are finite."""
+    """Scores differ by the rounding of the layers; the loss is computed in float32; the same weights have gradients."""
     model, batch = make(head, **VECTORS, **NO_DROPOUT), batch_of(tokenizer, head, words=True)
     exact = model(**batch)
     name = next(iter(tensors_of(exact)))
@@ -314,7 +310,6 @@ def test_more_mixes_than_the_checkpoint_has_are_new(tmp_path, inputs) -> None:
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for field in DROPOUTS for name in DROPOUTS[field]])
 def test_dropout_acts_in_training_only(tokenizer, name: str, field: str) -> None:
-    """Each rate alone makes a difference in training, and none in evaluation."""
     batch = batch_of(tokenizer, name)
     off = dict.fromkeys([*NO_DROPOUT, "hidden_dropout", "encoder_recurrent_dropout"], 0.0)
     expected = make(name, **off, freeze_bilm=False).train()(**batch, output_hidden_states=True)

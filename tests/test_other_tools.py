@@ -1,5 +1,4 @@
-"""Other tools on a model or a saved checkpoint: transformers' pipelines, sentence-transformers, spaCy, scikit-learn,
-weights that accelerate loads when a module is called or torchao rounds, and PEFT's adapters."""
+"""Other tools on models and checkpoints: pipelines, sentence-transformers, spaCy, scikit-learn, torchao, PEFT."""
 
 import pickle
 import shutil
@@ -16,24 +15,14 @@ from accelerate import disk_offload
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
-from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, TorchAoConfig, pipeline
+from transformers import TorchAoConfig, pipeline
 
 import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTokenClassification
 from hf_elmo import ElmoTokenizer as Tokenizer
+from tests import heads
 from tests.factories import SENTENCES, save_checkpoint, small_model
-from tests.heads import (
-    HEADS,
-    MODELS,
-    NETWORKS,
-    NO_DROPOUT,
-    VECTORS,
-    batch_of,
-    make,
-    make_new,
-    tensors_of,
-    without_labels,
-)
+from tests.heads import HEADS, MODELS, NETWORKS, batch_of, make, make_new, tensors_of, without_labels
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
 TEXTS = ["The bank failed. It closed.", "", "A river bank"]
@@ -122,8 +111,6 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path, crf: bool, strategy
     found = tag("Anna Maria Smith met Ann Bo")
     spans = [("PER", "Anna Maria Smith"), ("O", "met"), ("PER", "Ann"), ("PER", "Bo")]
     assert [(span["entity_group"], span["word"]) for span in found] == spans
-    other = BertForTokenClassification(BertConfig(vocab_size=9, hidden_size=12, num_hidden_layers=0))
-    assert type(pipeline("ner", model=other, tokenizer=Tokenizer())) is TokenClassificationPipeline
     for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
         with pytest.raises(ValueError, match="trust_remote_code"):
             pipeline(name, model=str(folder))
@@ -161,7 +148,6 @@ def test_spacy(spacy, folder, tmp_path) -> None:
 
 
 def test_spacy_keeps_the_model_of_a_pipeline(spacy, tmp_path, monkeypatch) -> None:
-    """Its folder is replaced by another model, or gone, before the first text."""
     monkeypatch.chdir(tmp_path)
     expected = np.concatenate(hf_elmo.embed(save_checkpoint(Path("elmo"), small_model(), Tokenizer()), ["A bank"]))
     made, late = spacy.blank("en"), spacy.blank("en")
@@ -330,16 +316,13 @@ def test_a_sharded_model_is_saved_with_its_code(tmp_path, tokenizer) -> None:
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     model.save_pretrained(tmp_path, state_dict=state)
     distributed.destroy_process_group()
-    assert (
-        model.config.auto_map["AutoModelForTokenClassification"]
-        == f"modeling_tagging_elmo.{model.config.architectures[0]}"
-    )
+    (architecture,) = model.config.architectures
+    assert model.config.auto_map["AutoModelForTokenClassification"] == f"modeling_tagging_elmo.{architecture}"
     assert (tmp_path / "modeling_tagging_elmo.py").is_file()
     torch.testing.assert_close(ElmoForTokenClassification.from_pretrained(tmp_path)(**batch).logits, expected)
 
 
 def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path, tokenizer) -> None:
-    """It gives what its rounded weights give, also saved and loaded again; its softmax is not sampled."""
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
     inputs, plain = batch_of(tokenizer, "language models"), make_new("language models", num_sampled=7)
     plain.save_pretrained(tmp_path / "plain")
@@ -371,7 +354,7 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(peft, tmp_path, name: 
     task, fields, targets = TASKS[name]
     make_new(name).elmo.save_pretrained(tmp_path / "bilm")
     model_class, own_fields = HEADS[name]
-    fields = {**own_fields, **VECTORS, **fields, **NO_DROPOUT}
+    fields = {**own_fields, **heads.VECTORS, **fields, **heads.NO_DROPOUT}
     batch = batch_of(Tokenizer("whitespace"), name, words=True)
     inputs = without_labels(batch)
     config = peft.LoraConfig(task_type=task, r=2, modules_to_save=None if task else ["classifier"], **targets)
@@ -404,7 +387,7 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(peft, tmp_path, name: 
 def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft, reentrant: bool) -> None:
     batch, gradients = batch_of(Tokenizer("whitespace"), "pooled"), []
     for checkpointing in (False, True):
-        base = make_new("pooled", **NO_DROPOUT)
+        base = make_new("pooled", **heads.NO_DROPOUT)
         model = peft.get_peft_model(base, peft.LoraConfig(r=2, init_lora_weights=False, **LSTM)).double().train()
         if checkpointing:
             base.gradient_checkpointing_enable({"use_reentrant": reentrant})

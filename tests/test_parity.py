@@ -1,7 +1,5 @@
-"""The same vectors as in the original libraries: stored ones everywhere, the libraries themselves where they are, and
-TensorFlow's activations of AllenNLP's test model where the shared data is."""
+"""The same vectors as in the original libraries: stored ones everywhere, the libraries themselves where they are."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,19 +10,18 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoConfig
 from hf_elmo.conversion import convert, export
-from hf_elmo.conversion.allennlp import read_hdf5
 from tests import parity
 from tests.factories import random_model, save_checkpoint
 
 TOLERANCE = 1e-5
 
 
-def compute_layers(checkpoint: Path, carried: bool, sentences: list = parity.SENTENCES) -> Iterator[np.ndarray]:
+def compute_layers(checkpoint: Path, carried: bool) -> Iterator[np.ndarray]:
     """Of each of the sentences `[layers + 1, words + 2, 2P]`, boundaries included."""
     model, tokenizer = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
     state = None
-    for start in range(0, len(sentences), parity.BATCH):
-        rows = sentences[start : start + parity.BATCH]
+    for start in range(0, len(parity.SENTENCES), parity.BATCH):
+        rows = parity.SENTENCES[start : start + parity.BATCH]
         words = tokenizer(rows, is_split_into_words=True, padding=True, return_tensors="pt")
         with torch.no_grad():
             output = model(**words, state=state, use_cache=carried, output_hidden_states=True)
@@ -64,16 +61,3 @@ def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_pytho
     expected = parity.run_peer(allennlp_python, "allennlp", exported, parity.SENTENCES)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
-
-
-def test_allennlps_own_model_equals_tensorflow(shared, tmp_path) -> None:
-    """The top layer of three streams of sentences with carried state."""
-    fixture = shared / "data" / "elmo_fixture"
-    out = convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "out")
-    streams = json.loads((fixture / "sentences.json").read_text())
-    assert [len(stream) for stream in streams] == [10] * parity.BATCH
-    sentences = [sentence.split() for batch in zip(*streams, strict=True) for sentence in batch]
-    expected = [read_hdf5(fixture / f"lm_embeddings_{number}.hdf5") for number in range(3)]
-    for number, layers in enumerate(compute_layers(out, True, sentences)):
-        both = np.concatenate(expected[number % 3][str(number // 3)], axis=1)  # forward; backward
-        np.testing.assert_allclose(layers[-1, 1:-1], both, rtol=0, atol=2e-6)

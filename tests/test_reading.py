@@ -38,16 +38,12 @@ CONLL2012 = "#begin document (a); part 000\n\na 0 0 He PRP * *\na 0 1 ran VBD (V
 COLUMN = {"text_column": 1}
 # Text, and what may be text: it is read, and the command says how.
 TEXTS = {
-    "names": "Ann Smith\nBob Smith\nEve Jones\nTom Jones",
     "contents": "Chapter One\t1\nChapter Two\t1\nChapter Three\t19",
-    "verse": "O Rose thou art sick\nThe invisible worm that\nflies in the night",
     "code": "import os\nimport re\n\nint main ( )\n{\n}",
     "subtitles": "1\n00:00:01,000 --> 00:00:02,000\nOh .\n\n2\n00:00:03,000 --> 00:00:04,000\nOh .",
     "chat": "<ann> hi\n<bob> hi\n<ann> bye",
-    "list": "- apple pie\n- cherry pie\n- pecan pie",
     "PubTator": "1|t|A title\n1|a|Text .\n1\t2\t7\ttitle\tX\tD1",
     "i2b2": 'c="pneumonia" 12:3 12:3||t="problem"',
-    "AMR": "# ::snt It is\n(b / be)",
     "trees": "( (S \n (NP (PRP It)) (VP (VBZ is))))",
     "CoNLL-2012": "bc/a 0 0 He PRP * - - - - * (0)\nbc/a 0 1 ran VBD * - - - - * (V*) -",
     "tagged": "Well/UH ,/, no/UH ./.",
@@ -56,11 +52,7 @@ TEXTS = {
 # Files as they are found, each with the options to read it, and its rows or what says why it is refused.
 FILES = {
     "BOM and CRLF.txt": ("\ufeffa b\r\n\r\nc\r\n", {}, ["a b", "", "c"]),
-    "no end of the last line.txt": ("a\n\nb", {}, ["a", "", "b"]),
-    "other breaks.txt": ("a\u2028b\u0085c\x0bd\n", {}, ["a\u2028b\u0085c\x0bd"]),
-    "NUL and NBSP.txt": ("a\0b\xa0c\n", {}, ["a\0b\xa0c"]),
     "latin.txt": (b"good\nna\xefve\n", {"encoding": "latin-1"}, ["good", "naïve"]),
-    "bytes.txt": (b"good\n" * 2 + b"na\xefve\n", {}, "line 3: .*encoding="),
     "bytes after many lines.txt": (b"good\n" * 5000 + b"na\xefve\n", {}, "line 5001: .*encoding="),
     "empty.txt": ("", {}, []),
     "no text.txt": ("\n \n", {}, ["", " "]),
@@ -73,18 +65,13 @@ FILES = {
     "columns.txt": ("a b\t0\n", {}, "line 1.*input_format='tsv'"),
     "tabs.csv": ("id\ttext\n1\ta\n", {}, "line 1.*input_format='tsv'"),
     "eng.txt": ("-DOCSTART- -X- O\n\nHe PRP O\n", {}, "line 1.*input_format='conll'"),
-    "tags.txt": ("He PRP B-NP\nran VBD O\n", {}, "line 1.*input_format='conll'"),
     "columns.tsv": ("1\tHe" + "\t_" * 8 + "\n", {}, "line 1.*input_format='conll'"),
     "proteins.txt": (">P1\nMKV\n", {}, "line 1.*input_format='fasta'"),
     "records.txt": ('{"text": "a"}\n', {}, "line 1.*input_format='jsonl'"),
     "pretty records.txt": ('[\n  {"text": "a"}\n]\n', {}, "line 1.*input_format='jsonl'"),
-    "list of records.txt": ('[{"text": "a"}]\n', {}, "line 1.*input_format='jsonl'"),
     "wiki_00": ('<doc id="1" url="a?b" title="A">\nA\n', {}, "line 1.*extract its text"),
-    "name": ('<DOC DOCNO="a">\n', {}, "line 1.*extract its text"),
-    "wolof.txt": ("Waaw O\n, O\nDoudou B-PER\n", {}, "line 1.*input_format='conll'"),
     "two blanks.txt": ("\nEU  B-ORG\nrejects O\n", {}, "line 2.*input_format='conll'"),
-    "lower case.txt": ("eu b-org\nrejects o\n", {}, "line 1.*input_format='conll'"),
-    "underscores.txt": ("EU B_ORG\nrejects O\n", {}, "line 1.*input_format='conll'"),
+    "lower case and underscores.txt": ("eu b_org\nrejects o\n", {}, "line 1.*input_format='conll'"),
     "parts of speech.txt": ("It PRP\nis VBZ\nhere RB\n. .\n", {}, "line 1.*input_format='conll'"),
     "tweets.txt": ("I\tO\npredict\tV\nI\tO\nwon't\tV\n", {}, "line 1.*input_format='conll'"),
     "no markup.txt": ("<s> (S (see\n(A (b)) 9 0:9 a\n<user> b\n", {}, ["<s> (S (see", "(A (b)) 9 0:9 a", "<user> b"]),
@@ -104,11 +91,8 @@ FILES = {
     "numbers of pandas.csv": (",0\n0,first\n1,second\n", {"text_column": 0}, ["first", "second"]),
     "years.csv": ("id,2018\n0,first\n", {"text_column": 2018}, ["first"]),
     "latin.csv": (b"text\ncaf\xe9\n", {"encoding": "cp1252"}, ["café"]),
-    "bytes.csv": (b"text\ncaf\xe9\n", {}, "line 2.*encoding="),
     "open quote.csv": ('a,text\n1,one\n2,"two\n3,three\n', {}, "line 3 to 4.*quote"),
-    "open quote before another.csv": ('a,text\n1,"one\n2,"two"\n', {}, "line 2 to 3.*quote"),
     "ragged.csv": ("id,text\n1,a\n2\n", {}, "line 3.*2 columns"),
-    "pipes.csv": ("id|text\n1|a b\n", {}, "'id|text'.*commas.*text_column"),
     "commas.tsv": ("id,text\n1,a b\n", {}, "'id,text'.*tabs.*text_column"),
     "semicolons.csv": ("id;text\n1;a b\n", {}, "'id;text'.*commas.*text_column"),
     "article.csv": ("word " * 600 + "\n", {}, "^.{0,400}$"),
@@ -116,7 +100,6 @@ FILES = {
     "lists.jsonl": ('{"sentence": "a"}\n"c\\ud83d"\n\n["New York", ""]\n', {}, ["a", "c", ["New York", ""]]),
     "a.json": ('["A text.", "Another."]\n', {}, r"a\.json.*\.jsonl"),
     "columns.json": ('{"text": ["Boats leak.", "Rain fell."]}\n', {}, r"columns\.json.*\.jsonl"),
-    "pretty.json": ('[\n {\n  "text": "a"\n }\n]\n', {}, r"line 1, .*\.jsonl"),
     "pretty.jsonl": ('{\n "text": "a"\n}\n', {}, r"line 1, .*\.jsonl"),
     "lines.json": ('{"tokens": ["a", "b"]}\n{"tokens": ["c"]}\n', {}, [["a", "b"], ["c"]]),
     "other keys.jsonl": ('{"text": "a"}\n{"b": 1}\n', {}, "line 2.*'text'"),
@@ -129,11 +112,8 @@ FILES = {
     "comments.iob2": ("# id 1\ta=b\nHe _ O\n#a note\n\n# id 2\ta=b\n\n# _ O\n1 _ O\n", {}, [["He"], ["#", "1"]]),
     "comments beside tabs.conll": ("# b\nHe\tO\n# c\n#\tO\n\n# d\n\n# e\nran\tO\n", {}, [["He", "#"], ["ran"]]),
     "license.conll": ("# by me\n# CC BY\n\nHe O\n", {}, [["He"]]),
-    "license above tabs.conll": ("# by me\n\nHe\tO\n", {}, [["He"]]),
     "a number first.conll": ("0 CD O\n1 CD O\n\nThe DT O\n", {}, [["0", "1"], ["The"]]),
     "an odd number.conll": ("1 a O\n\n1 b O\n\n1a c O\n", {}, [["a"], ["b"], ["c"]]),
-    "middles.txt": ("a B-x\nb M-x\n", {}, "line 1.*input_format='conll'"),
-    "paths.txt": ("a/b\nc/d\ne/f\ng/h\n", {}, ["a/b", "c/d", "e/f", "g/h"]),
     "tagged at the end.txt": ("I send an E-mail\nIs it read?\n", {}, ["I send an E-mail", "Is it read?"]),
     "sharps.conll": ("# # I-NP\n3 CD I-NP\n", {}, [["#", "3"]]),
     "offsets.conll": ("He 0 2 O\nran 3 6 O\n", {}, [["He", "ran"]]),
@@ -148,21 +128,14 @@ FILES = {
     "spacy.iob": ("We|O visited|O\n", {}, "line 1"),
     "webanno.conll": ("#Text=Foo a\n1-1\t0-3\tFoo\t_\n1-1.1\t0-1\tF\t_\n1-2\t4-5\ta\t_\n", {}, [["Foo", "a"]]),
     "webanno 2.conll": ("1-1\tFoo\t_\n1-2\ta\t_\n\n2-1\tb\t_\n", {}, [["Foo", "a"], ["b"]]),
-    "entities.conll": ("Token Entity\nHe O\n", {}, [["He"]]),
     "named entities.conll": ("word named_entity\nHe O\n", {}, [["He"]]),
     "kaggle.conll": ("Sentence Word POS Tag\n1 He PRP O\n2 ran VBD O\n", {"text_column": 1}, [["He", "ran"]]),
     "korean.conll": ("; a b c d\n$a b\n1\ta\tx\n2\tb\ty\n", {}, "line 1.*3 columns"),
     "a.parquet": ("", {}, "whole file"),
     "empty word.conll": ("a\tO\n\tO\n", {}, "line 2"),
 }
-READ_BY_ALL = [
-    "labels of columns.txt",
-    "numbers of pandas.csv",
-    "ranges and empty nodes.conllu",
-    "labels.txt",
-    "eng.txt",
-]
-READ_BY_ALL += ["open quote.csv", "bytes.csv", "korean.conll", "esp.train"]
+READ_BY_ALL = ["labels of columns.txt", "numbers of pandas.csv", "ranges and empty nodes.conllu", "labels.txt"]
+READ_BY_ALL += ["open quote.csv", "korean.conll", "esp.train"]
 # Of each command its arguments, and the words in what it wrote or in what it printed.
 COMMANDS = {
     "embed": ("IN out.parquet", lambda _: {*chain(*pyarrow.parquet.read_table("out.parquet")["words"].to_pylist())}),
@@ -245,8 +218,6 @@ def test_a_second_column_gives_pairs(tmp_path):
     for name, data, columns in (
         ("a.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', named),
         ("a.csv", "b,a\nc,a b\nhi,\n,d\n", named),
-        ("a.tsv", "b\ta\nc\ta b\nhi\t\n\td\n", named),
-        ("by number.jsonl", '{"b": "c", "a": "a b"}\n{"b": "hi", "a": ""}\n{"b": "", "a": "d"}\n', numbered),
         ("without a header.csv", "c,a b\nhi,\n,d\n", numbered),
         ("only the pair, named.csv", "b,text\nc,a b\nhi,\n,d\n", {"columns": (0,), "pairs": True}),
         ("only the pair.csv", "c,a b\nhi,\n,d\n", {"columns": (0,), "pairs": True}),
@@ -264,7 +235,6 @@ def test_a_second_column_gives_pairs(tmp_path):
 
 
 def test_rows_in_memory_are_those_of_a_file(tmp_path):
-    """Columns of tables in their order, whatever their index is; data sets and dictionaries by `text_column`."""
     frame = pandas.DataFrame({"text": ROWS, "label": 0}).iloc[::-1]
     column, dictionaries = frame["text"], frame.to_dict("records")
     for inputs in (column, column.to_numpy(), pyarrow.chunked_array([column]), map(str, column), dictionaries):
@@ -297,7 +267,6 @@ def test_what_may_be_text_is_read(tmp_path, name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_gives_its_rows_or_is_refused_by_name(tmp_path, name):
-    """Also if it is compressed."""
     path, (_, options, expected) = write_file(tmp_path, name), FILES[name]
     zipped = path.with_name(f"{name}.gz")
     zipped.write_bytes(gzip.compress(path.read_bytes()))
@@ -334,7 +303,6 @@ def line_about(path: Path, rows: list, form: str) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_the_same(tmp_path, command, capsys):
-    """The same words of the same file, the same line that tells it, and the same refusal."""
     for number, name in enumerate(READ_BY_ALL):
         path, (_, options, expected) = write_file(tmp_path, name), FILES[name]
         given = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
@@ -352,14 +320,12 @@ def test_every_command_reads_the_same(tmp_path, command, capsys):
 
 
 def test_no_command_writes_over_its_input(tmp_path, capsys):
-    """Nor `vocab` over a text, as with its arguments in another order."""
     text, words = write_lines(tmp_path / "in" / "a.txt", ["a b"]), write_lines(tmp_path / "b.txt", ["a"])
     (tmp_path / "link.txt").symlink_to(text)
     parts = write_lines(tmp_path / "v.npz.parts" / "a.txt", ["a"]).parent
     model = str(save_checkpoint(tmp_path / "model", small_model(ElmoForTokenClassification)))
     for arguments in (
         ["embed", text, tmp_path / "link.txt", "--model", model],
-        ["embed", f"{tmp_path}/in/*", text],
         ["predict", text, text, "--model", model],
         ["vocab", text, tmp_path / "link.txt"],
         ["vocab", words, text],
@@ -367,8 +333,6 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
         ["pretrain", text, model, "--init", model],
         ["embed", text.parent, text.parent / "new.npz", "--model", model],
         ["embed", parts / "a.txt", tmp_path / "v.npz", "--model", model],
-        ["predict", text.parent, text.parent / "new" / "a.jsonl", "--model", model],
-        ["vocab", text.parent, text.parent / "new.txt"],
         ["pretrain", text.parent, text.parent / "new"],
         ["pretrain", words, tmp_path / "new", "--held-out", text, "--vocab", words],
         ["pretrain", tmp_path / "in", tmp_path / "new", "--held-out", tmp_path / "link.txt"],
@@ -385,23 +349,18 @@ def test_no_command_writes_over_its_input(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv", "a.conll", "a.fasta", "a.parquet"])
 def test_a_pointer_of_git_lfs_is_refused(tmp_path, name):
-    """In place of a file that was not fetched, by every reader of files."""
     pointer = tmp_path / name
     pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     weights = shutil.copy(pointer, tmp_path / "model.hdf5")
     options = write_lines(tmp_path / "options.json", ["{}"])
-    reads = (lambda: list(Rows(pointer)), lambda: hf_elmo.read_word_vectors(pointer))
-    for read in (
-        *reads,
-        lambda: convert(options, weights, tmp_path / "out"),
-        lambda: convert(tmp_path, tmp_path / "o"),
-    ):
+    reads = [lambda: list(Rows(pointer)), lambda: hf_elmo.read_word_vectors(pointer)]
+    reads += [lambda: convert(options, weights, tmp_path / "out"), lambda: convert(tmp_path, tmp_path / "out")]
+    for read in reads:
         with pytest.raises(ValueError, match="git lfs pull"):
             read()
 
 
 def test_a_folder_of_several_formats_is_told_by_format(tmp_path, capsys):
-    """And by ending: i2b2 has its marks beside its texts. Not with -q; in Python, the log has it."""
     for name, text in {"1.txt": "\n \n", "2.txt": "a b\n", "3.con": 'c="a"\n', "4.jsonl": '["c"]\n'}.items():
         (tmp_path / "in" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "in" / name).write_text(text)
@@ -414,6 +373,7 @@ def test_a_folder_of_several_formats_is_told_by_format(tmp_path, capsys):
     assert [line for line in capsys.readouterr().err.splitlines() if "read as" in line] == lines
     assert main(["-q", *command]) == 0
     assert "read as" not in capsys.readouterr().err
+    assert main(command[:-1]) == 1  # it is there already
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")

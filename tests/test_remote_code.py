@@ -97,7 +97,6 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
 
 @pytest.mark.slow
 def test_checkpoints_without_the_package(tmp_path) -> None:
-    """The numbers are the same, and each checkpoint holds the listed files and no others, also when saved again."""
     for auto, (name, changes) in MODELS.items():
         tokenizer = ElmoTokenizer()
         tokenizer.words = heads.WORDS if changes is heads.VECTORS else None

@@ -16,12 +16,8 @@ pytest.importorskip("sklearn")
 from examples.scoreboard.__main__ import TESTS, main
 from examples.scoreboard.sentences import advantages, misspelled
 
-PAIRS = [
-    ("the cat sat on the mat", "the cat sat on mat the"),
-    ("a dog", "dog a"),
-    ("yes", "rain fell all day"),
-    ("a", "a a"),
-]
+PAIRS = [("the cat sat on the mat", "the cat sat on mat the"), ("a dog", "dog a"), ("yes", "rain fell all day")]
+PAIRS += [("a", "a a")]
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "rain", "fell", "all", "day", "nobody", "went", "out", "see"]
 
 
@@ -113,7 +109,6 @@ def test_a_typo_changes_one_place_of_longer_words() -> None:
 
 
 def test_advantages_are_the_differences_of_scores(folder) -> None:
-    """Of whole sentences, though the words with which both begin or end are left out."""
     model, tokenizer = hf_elmo.load_model(folder / "model", language_model=True)
     scores = hf_elmo.score(model, [text for pair in PAIRS for text in pair], tokenizer=tokenizer)
     sums = np.array([[np.nansum(one.forward), np.nansum(one.backward)] for one in scores])

@@ -62,7 +62,6 @@ def test_embed_starts_from_it(settled, tokenizer, inputs) -> None:
 
 @pytest.mark.parametrize("backends", ["on", "off"])
 def test_it_is_trained_with_the_bilm(settled, inputs, backends: str) -> None:
-    """The gradient of the start is the sum of the gradients of all rows' first states."""
     settled.freeze_bilm(False)
     with kernels.use(backends):
         settled(**inputs).last_hidden_state.square().sum().backward()

@@ -248,7 +248,6 @@ def test_labels_stand_where_words_do(tokenizer) -> None:
 
 
 def test_numbers_of_words(tokenizer, tmp_path) -> None:
-    """As it is spelled, else in lower case; "rain" is not "Rain"; a boundary is none of the words."""
     texts = ["The cat", "rain Rain the THE naïve dog <S>"]
     numbers = [[1, 3, 4, 1], [1, 2, 5, 3, 3, 7, 2, 6, 1]]
     assert "word_vector_ids" not in tokenizer("a")
@@ -272,7 +271,6 @@ def test_numbers_of_words(tokenizer, tmp_path) -> None:
 
 @every_side
 def test_a_tokenizer_comes_back_from_its_files(tmp_path, side: str) -> None:
-    """Also in the tokenizers library, without a trace of the last call's truncation and padding."""
     settings = {"padding_side": side, "truncation_side": side, "model_max_length": 4, "max_word_length": 12}
     settings |= {"split_special_tokens": side == "right"}
     tokenizer, texts = ElmoTokenizer(**settings), ["<S> It isn't extraordinarily “long”. </S>", "Short"]
@@ -293,7 +291,6 @@ def test_a_tokenizer_comes_back_from_its_files(tmp_path, side: str) -> None:
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer], ids=lambda loader: loader.__name__)
 def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path, loader: type) -> None:
-    """Words may contain whitespace."""
     words = ["<S>", "</S>", "<UNK>", "3\u00a0000", "a\u2028b", "c\u0085", "\u3000"]
     made, first, second = (tmp_path / name for name in ("made", "first", "second"))
     write_lines(made / "words.txt", words)
@@ -336,7 +333,6 @@ def test_other_names_of_special_tokens_have_the_same_ids_and_added_ones_are_word
 
 
 def test_a_tokenizer_saved_while_it_encodes_words_splits_text(tmp_path, monkeypatch) -> None:
-    """As by another thread."""
     tokenizer, encode = ElmoTokenizer(), TokenizersBackend._encode_plus
 
     def save_and_encode(*arguments: object, **options: object) -> object:

@@ -13,15 +13,9 @@ from tests import factories
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]
-CORPUS = [
-    ["we", "sat", "on", "a", "Bank", "of", "sand"],
-    ["she", "keeps", "her", "gold", "in", "the", "bank", "or", "another", "bank"],
-    QUERY,
-    [],
-    ["banks", "lend", "gold"],
-    ["we", "sat", "on", "a", "Bank", "of", "sand"],
-    ["nothing", "here"],
-]
+SAND, BANKS = ["we", "sat", "on", "a", "Bank", "of", "sand"], ["banks", "lend", "gold"]
+GOLD = ["she", "keeps", "her", "gold", "in", "the", "bank", "or", "another", "bank"]
+CORPUS = [SAND, GOLD, QUERY, [], BANKS, SAND, ["nothing", "here"]]
 
 
 def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:

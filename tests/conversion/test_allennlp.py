@@ -21,13 +21,11 @@ ARCHITECTURES = {
     "published kind": make_options(),
     "tanh, no highway layer": make_options(char_cnn={"activation": "tanh", "n_highway": 0}),
     "no skip connections": make_options({"use_skip_connections": False, "n_layers": 3}, {"n_highway": 5}),
-    "one layer": make_options({"n_layers": 1}),
     "one layer as bilm-tf dumps it, absent options": DEFAULTS,
     "no character projection, three layers": make_options({"projection_dim": 17, "n_layers": 3}),
     "no cell projection": make_options({"dim": 7, "proj_clip": 0.1}),
     "no projection at all": make_options({"projection_dim": 17, "dim": 17}),
     "no clips, small cell": make_options({"cell_clip": None, "proj_clip": None, "dim": 5}),
-    "tight clips": make_options({"cell_clip": 0.5, "proj_clip": 0.25}),
     "short words": make_options(char_cnn={"max_characters_per_token": 9}),
 }
 # What an error says, and the options and the changed arrays, or the vocabulary, that cause it.

@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.allennlp_archive import read_archive
 from hf_elmo_cli import main
-from tests import parity
 from tests.factories import SENTENCES, write_lines
 from tests.reference import NumpyELMo
 from tests.source_files import make_options
@@ -151,7 +149,6 @@ def test_two_elmos(model, tmp_path) -> None:
 
 
 def test_one_of_several_languages_with_its_matrix(model, tmp_path) -> None:
-    """`elmo_token_embedder_multilang`: an ELMo and a matrix for each language."""
     prefix, state = PREFIX.removesuffix("_elmo."), {}
     for number, language in enumerate(("en", "es")):
         state |= state_of(model, [([number, 1.0, -9e10], 1.0)], f"{prefix}elmo_{language}.")
@@ -192,15 +189,3 @@ def test_what_does_not_fit(model, tmp_path) -> None:
         with pytest.raises(ValueError, match=error):
             convert(write_task(tmp_path / "task", settings, tensors), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_an_archive_with_the_tensors_of_allennlp_itself(source, allennlp_python, tmp_path) -> None:
-    """The state dict of AllenNLP's own token embedder, and the vectors that it gives."""
-    sentence = SENTENCES[0].split()
-    (expected,) = parity.run_peer(allennlp_python, "allennlp_embedder", source[0].parent, [sentence])
-    state = torch.load(source[0].with_name("weights.th"))
-    out = convert(write_task(tmp_path / "task", task(), state), tmp_path / "out", bilm_only=True)
-    model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
-    with torch.no_grad():
-        found = model(**tokenizer([sentence], is_split_into_words=True, return_tensors="pt")).last_hidden_state[0, 1:-1]
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-5)

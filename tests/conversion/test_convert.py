@@ -131,7 +131,6 @@ def test_a_folder_and_its_archives(tmp_path, capsys, weights: str, splitting: st
 
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path) -> None:
-    """Downloaded files are found in the cache, under the names that they have on their host."""
     files = write_published(tmp_path / "cache", name, [["나는", "간다"]])
     downloaded = convert(name, tmp_path / "downloaded" / "elmo", cache_dir=tmp_path / "cache")
     language = ModelCard.load(downloaded / "README.md").data.language

@@ -51,7 +51,6 @@ def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, options)
 
 
 def test_lists_of_texts_get_columns_and_an_iterator_gives_an_iterator(checkpoint):
-    """As `mapInPandas` of Spark calls it."""
     for found in Embedder(checkpoint, words_column="words")(make(ROWS) for make in (list, np.array, pandas.Series)):
         assert (list(found["text"]), found["words"]) == (ROWS, WORDS)
         assert nested(found["embedding"]) == nested(embed(checkpoint, ROWS))

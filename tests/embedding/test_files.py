@@ -35,6 +35,9 @@ METADATA = {
     ".parquet": lambda path: pyarrow.parquet.read_schema(path).metadata[b"hf_elmo"],
 }
 ENDINGS = list(METADATA)
+# Of sequences, beside texts, which have none; a format cannot hold them, or they would be lost.
+NAMES = [("a b a", [], ".npz"), ("a/b a", [], ".hdf5"), (".", [], ".h5"), ("a//b", [], ".hdf5"), ("A 0", [], ".txt")]
+NAMES += [("A 0", ["a text"] * 2, ".npz"), ("A 0", ["a text"] * 2, ".parquet")]
 
 
 def arrays_of(path) -> dict[str, np.ndarray]:
@@ -84,14 +87,12 @@ def test_no_rows(tmp_path, model, ending):
 
 
 def test_hdf5_has_the_index_of_each_sentence(tmp_path, model):
-    """As AllenNLP's `embed_file` writes it."""
     embed(model, iter(["A cat .", ["New York", "is"], "A cat ."]), tmp_path / "out.hdf5")
     with h5py.File(tmp_path / "out.hdf5") as file:
         assert json.loads(file["sentence_to_index"][0]) == {"A cat .": "2", "New York is": "1"}
 
 
 def test_an_existing_output_is_kept_unless_asked(tmp_path, model):
-    """The input is kept always: tests/test_reading.py."""
     output, link = write_lines(tmp_path / "out.npz", ["mine"]), tmp_path / "link.npz"
     link.symlink_to("nowhere")
     for path in (output, link):
@@ -114,24 +115,14 @@ def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, endi
     close([found[name].reshape(array.shape) for name, array in zip(proteins, expected, strict=True)], expected)
 
 
-@pytest.mark.parametrize(
-    ("names", "ending"), [(["a", "b", "a"], ".npz"), (["a/b", "a"], ".hdf5"), (["."], ".h5"), (["a//b"], ".hdf5")]
-)
-def test_names_that_a_format_cannot_hold_are_refused_before_the_work(tmp_path, model, names, ending, stop_after):
-    source, calls = write_lines(tmp_path / "in.fasta", [f">{name}\nMK" for name in names]), stop_after(0)
-    with pytest.raises(ValueError, match="name"):
-        embed(model, source, tmp_path / f"out{ending}")
-    assert calls == []
-
-
-@pytest.mark.parametrize(("ending", "others"), [(".npz", "a text"), (".parquet", "a text"), (".txt", None)])
-def test_names_that_would_be_lost_are_refused_before_the_work(tmp_path, model, ending, others, stop_after):
-    """Of sequences beside rows without names, or in text."""
-    write_lines(tmp_path / "in" / "a.fasta", [">A\nMK", ">0\nM"])
-    if others:
-        write_lines(tmp_path / "in" / "b.txt", [others] * 2)
+@pytest.mark.parametrize(("names", "others", "ending"), NAMES)
+def test_names_that_a_format_cannot_hold_are_refused_before_the_work(
+    tmp_path, model, names, others, ending, stop_after
+):
+    write_lines(tmp_path / "in" / "a.fasta", [f">{name}\nMK" for name in names.split()])
+    write_lines(tmp_path / "in" / "b.txt", others)
     calls = stop_after(0)
-    with pytest.raises(ValueError, match="names"):
+    with pytest.raises(ValueError, match="name"):
         embed(model, tmp_path / "in", tmp_path / f"out{ending}")
     assert calls == []
 
@@ -271,7 +262,6 @@ def test_hdf5_is_not_begun_on_a_disk_that_has_no_room_for_it(tmp_path, model, mo
 
 
 def test_a_run_that_waits_for_another_finds_its_output(tmp_path, model):
-    """The other run removes the folder with the lock."""
     folder, output = tmp_path / "out.npz.parts", tmp_path / "out.npz"
     folder.mkdir()
     with FileLock(folder / ".lock"), ThreadPoolExecutor(1) as pool:

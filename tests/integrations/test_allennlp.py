@@ -10,16 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from hf_elmo import ElmoTokenizer
-from hf_elmo.allennlp import (
-    Elmo,
-    ELMoCharacterMapper,
-    ElmoEmbedder,
-    ElmoTokenEmbedder,
-    ScalarMix,
-    batch_to_ids,
-    remove_sentence_boundaries,
-)
+from hf_elmo import ElmoTokenizer, allennlp
+from hf_elmo.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 from hf_elmo.conversion import load
 from tests.conversion.test_allennlp_archive import state_of
 from tests.factories import write_lines
@@ -75,7 +67,6 @@ def test_the_embedder_carries_its_state_through_batches_of_other_sizes(source) -
 
 
 def test_files(source, tmp_path) -> None:
-    """In each format, and keyed by sentences, where a slash makes a group, as in AllenNLP."""
     lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]
     text, out = write_lines(tmp_path / "text.txt", lines), str(tmp_path / "out.hdf5")
     expected = list(ElmoEmbedder(*source).embed_sentences(map(str.split, lines), batch_size=2))
@@ -132,12 +123,14 @@ def test_the_module_mixes_as_its_options_say(source) -> None:
 
 def test_the_scalar_mix_alone() -> None:
     layers, weights = list(torch.randn(3, 2, 4, 5)), torch.tensor([0.5, -1.0, 2.0])
-    mix = ScalarMix(3, initial_scalar_parameters=weights)
+    mix = allennlp.ScalarMix(3, initial_scalar_parameters=weights)
     torch.testing.assert_close(mix(layers), torch.einsum("l,l...->...", weights.softmax(0), torch.stack(layers)))
     assert sorted(mix.state_dict()) == ["gamma", *(f"scalar_parameters.{layer}" for layer in range(3))]
-    assert not any(one.requires_grad for one in ScalarMix(3, trainable=False).parameters())
+    assert not any(one.requires_grad for one in allennlp.ScalarMix(3, trainable=False).parameters())
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
-    normal = ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0, 90, 0])(layers, mask)[mask.bool()].detach()
+    normal = allennlp.ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0, 90, 0])(layers, mask)[
+        mask.bool()
+    ].detach()
     assert (float(normal.mean()), float(normal.var(correction=0))) == pytest.approx((0, 1), abs=1e-4)
 
 
@@ -211,15 +204,17 @@ def test_a_network_that_was_trained_with_allennlp_is_loaded(source, tmp_path) ->
 
 
 def test_the_smaller_names(source, monkeypatch) -> None:
-    """Paths may begin with `~`, as AllenNLP's."""
     monkeypatch.setenv("HOME", str(source[0].parent))
-    embedder, ids = ElmoTokenEmbedder("~/options.json", f"~/{source[1].name}", dropout=0.0), batch_to_ids(FIRST)
-    assert ids[0, 1].tolist() == ELMoCharacterMapper.convert_word_to_char_ids(FIRST[0][1])
+    embedder, ids = (
+        allennlp.ElmoTokenEmbedder("~/options.json", f"~/{source[1].name}", dropout=0.0),
+        batch_to_ids(FIRST),
+    )
+    assert ids[0, 1].tolist() == allennlp.ELMoCharacterMapper.convert_word_to_char_ids(FIRST[0][1])
     found = embedder(ids)
     embedder._elmo._elmo_lstm.reset_states()
     output = embedder._elmo._elmo_lstm(ids)
     mixed = embedder._elmo.scalar_mix_0(output["activations"])
-    words, mask = remove_sentence_boundaries(mixed, output["mask"])
+    words, mask = allennlp.remove_sentence_boundaries(mixed, output["mask"])
     torch.testing.assert_close(words, found)
     assert mask.sum(1).tolist() == list(map(len, FIRST))
     assert embedder.get_output_dim() == found.shape[2]

@@ -10,10 +10,7 @@ from hf_elmo import kernels
 
 AVX512 = "avx512f", "avx512_bf16"
 # The instructions that a way to compute needs.
-NEEDS = {
-    "fused, bfloat16": AVX512,
-    "fused, tiles": (*AVX512, "amx_tile", "amx_bf16"),
-}
+NEEDS = {"fused, bfloat16": AVX512, "fused, tiles": (*AVX512, "amx_tile", "amx_bf16")}
 
 
 def compiler() -> str | None:

@@ -1,5 +1,4 @@
-"""The character CNN: word vectors from tables, without gradients and cached across calls ("word-cache"), and with
-gradients ("character-tables"), equal to what the modules compute."""
+"""The character CNN: vectors as the modules compute them, cached ("word-cache") or trained ("character-tables")."""
 
 import copy
 import os
@@ -139,7 +138,7 @@ def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) 
         assert all(map(torch.equal, results[0], other))
 
 
-@pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
+@pytest.mark.parametrize("changes", ARCHITECTURES, ids=str)
 @torch.no_grad()
 def test_vectors_are_those_of_the_modules(changes: dict, ran) -> None:
     """In a narrower row, a word has other windows."""

@@ -1,5 +1,4 @@
-"""Tensors whose shapes do not agree are refused before they reach C, whichever backend is chosen; types, strides and
-autocast change no number. (The gate runs these tests with sanitizers, too.)"""
+"""Shapes that C would misread are refused; types, strides and autocast change no number. (Also run with sanitizers.)"""
 
 from collections.abc import Callable
 
@@ -45,7 +44,6 @@ def reshape(data: st.DataObject, tensor: Tensor) -> Tensor:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> None:
-    """One argument, or one weight of one direction."""
     dtype, projected = data.draw(st.sampled_from([torch.float32, torch.bfloat16])), data.draw(st.booleans())
     inputs, (h, c), weights = random_layer(batch_sizes, dtype, projected=projected, sizes=(32, 128, 96))
     tensors = {"inputs": inputs.requires_grad_(trained), "h": h, "c": c}

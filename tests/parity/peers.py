@@ -5,7 +5,6 @@ PYTHON tests/parity/peers.py LIBRARY MODEL SENTENCES.json BATCH LAYERS.npz
 MODEL is the folder of a model in the library's format. With `allennlp` each batch starts from zero state and sentences
 have their boundaries; with `allennlp-carried` and `simple_elmo`, TensorFlow's code, the state is carried from batch to
 batch; `simple_elmo` and `elmoformanylangs` leave boundaries out, the latter starts from zero state.
-`allennlp_embedder` gives the mix of the layers by a task's token embedder, whose tensors it writes to MODEL/weights.th.
 """
 
 import json
@@ -52,21 +51,6 @@ def allennlp(model: Path, batches: Batches, carried: bool = False) -> Iterator[n
             bilm._elmo_lstm.reset_states()
         layers = torch.stack(bilm(batch_to_ids(batch))["activations"]).numpy()
         yield from (layers[:, row, : len(sentence) + 2] for row, sentence in enumerate(batch))
-
-
-def allennlp_embedder(model: Path, batches: Batches) -> Iterator[np.ndarray]:
-    fill_in_removed_names()
-    from allennlp.modules.elmo import batch_to_ids
-    from allennlp.modules.token_embedders import ElmoTokenEmbedder
-
-    embedder = ElmoTokenEmbedder(str(model / "options.json"), str(model / "weights.hdf5"), dropout=0.0).eval()
-    mix = embedder._elmo.scalar_mix_0
-    for value, parameter in zip((0.5, -1.0, 2.0, 1.75), [*mix.scalar_parameters, mix.gamma], strict=True):
-        parameter.fill_(value)
-    names = "text_field_embedder.token_embedder_elmo."
-    torch.save({names + name: tensor for name, tensor in embedder.state_dict().items()}, model / "weights.th")
-    for batch in batches:
-        yield from embedder(batch_to_ids(batch)).numpy()
 
 
 def simple_elmo(model: Path, batches: Batches) -> Iterator[np.ndarray]:

@@ -45,7 +45,6 @@ def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
 
 
 def test_padded_rows_start_at_their_text(tokenizer):
-    """The backward language model reads a document from its end."""
     texts = Texts([TEXTS[0], [["a", "dog"], ["yes"]]])
     data = PaddedTexts(texts, tokenizer, shuffle_block=0, batch_size=2)
     data.sort_batches = 1
@@ -63,8 +62,6 @@ def test_padded_rows_start_at_their_text(tokenizer):
     ("rank", "world_size", "stop", "ahead"), [(0, 1, 0, 0), (0, 1, 7, 0), (0, 1, 7, 4), (2, 3, 3, 1)]
 )
 def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, world_size, stop, ahead):
-    """Whatever a thread has made ahead. Another iteration of the same batches goes on with them, too."""
-
     def take(data, number):
         endless = itertools.chain.from_iterable(itertools.repeat(data))
         return list(itertools.islice((batch for batch in endless if batch is not None), number))
@@ -144,7 +141,6 @@ def test_sentences_without_words_are_no_steps_of_windows(tokenizer):
 
 
 def test_processes_take_rows_of_one_length_at_the_same_steps(tokenizer):
-    """Also where the pass of one process ends before that of the other."""
     parts = [[" ".join(["yes"] * (1 + n % 12)) for n in range(rows)] for rows in (24, 36)]
     how = {"batch_size": 1, "shuffle_block": 0, "world_size": 2}
     widths = []

@@ -20,8 +20,7 @@ def model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
 
 @torch.no_grad()
 def carried_by_hand(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, rows: list[list[str]]) -> tuple:
-    """Forward and backward perplexity of rows of sentences by the textbook, and the number of words: each sentence goes
-    on from the state that the one before it in its row left."""
+    """Both perplexities of rows of sentences, each carried on from the one before, and the number of words."""
     losses = torch.zeros(2, dtype=torch.float64)
     vocabulary, count, size = Vocabulary.of(tokenizer), 0, model.config.projection_size
     for row in rows:

@@ -24,7 +24,6 @@ def assert_in_parts(source: Texts, world_size: int, spread: int) -> None:
 
 
 def test_files_are_read_in_order_from_any_sentence_or_by_documents(tmp_path):
-    """Blank lines and files part documents."""
     write_lines(tmp_path / "b.txt", ["three four", "", "  ", "five"])
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress("sechs süß\n\nsieben\nacht\n".encode()))
     (tmp_path / "a.txt").write_text("one\ntwo", encoding="utf-8")
@@ -37,7 +36,6 @@ def test_files_are_read_in_order_from_any_sentence_or_by_documents(tmp_path):
 
 
 def test_rows_of_other_formats_and_of_a_dataset(tmp_path):
-    """A tokenizer splits raw text."""
     write_lines(tmp_path / "a.jsonl", ['{"text": "a b"}', '{"text": "d e\\nf"}'])
     texts = Texts(tmp_path / "a.jsonl", documents=True)
     assert list(texts.read()) == [[["a", "b"]], [["d", "e"], ["f"]]]

@@ -69,7 +69,6 @@ def test_the_learning_rate_warms_up_over_4_percent_and_falls_over_60(tokenizer, 
 
 
 def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path, capsys):
-    """The log has the loss in nats a word, and counts words."""
     how = RECIPES["bilm-tf"] | {"max_steps": 1, "max_grad_norm": 0.3, "per_device_train_batch_size": 2, "dropout": 0.0}
     trainer = make_trainer(tokenizer, tmp_path / "out", include_num_input_tokens_seen="all", **how)
     trainer.model.config.num_sampled = trainer.model.config.vocab_size
@@ -158,7 +157,6 @@ def test_the_average_of_the_weights_is_evaluated_and_saved(tokenizer, tmp_path):
 
 
 def test_early_stopping_counts_on(tokenizer, tmp_path):
-    """The model gets worse, so the training stops after three evaluations without improvement."""
     settings = {"learning_rate": 5.0, "max_steps": 40, "save_steps": 1, "eval_steps": 1, "eval_strategy": "steps"}
     settings |= {"load_best_model_at_end": True, "metric_for_best_model": "loss"}
     whole = make_trainer(tokenizer, tmp_path / "out", callbacks=[EarlyStoppingCallback(3)], **settings)

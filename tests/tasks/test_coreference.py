@@ -63,13 +63,8 @@ def test_files_of_conll_2012(tmp_path) -> None:
     lines += [line("him", "Ann_S", "(7)|0)"), "", line("He", "-", "(7)"), line("ran", "-", "-"), "", "#end document"]
     lines += ["#begin document (b)", line("It", "-", "-").replace(" ", "\t"), "", "#end document"]
     first, second = hf_elmo.read_conll2012(write_lines(tmp_path / "a.gold_conll", lines))
-    assert first == {
-        "document": "bc/a",
-        "part": 2,
-        "sentences": [["Ann", "\xa0", "him"], ["He", "ran"]],
-        "speakers": ["Ann_S", None],
-        "clusters": [[[0, 1]], [[2, 2], [3, 3]], [[0, 2]]],
-    }
+    expected = {"document": "bc/a", "part": 2, "sentences": [["Ann", "\xa0", "him"], ["He", "ran"]]}
+    assert first == expected | {"speakers": ["Ann_S", None], "clusters": [[[0, 1]], [[2, 2], [3, 3]], [[0, 2]]]}
     assert (second["document"], second["clusters"]) == ("b", [])
 
 
@@ -109,7 +104,6 @@ def test_batches(tokenizer, side: str) -> None:
 
 
 def test_clusters_of_texts(tmp_path) -> None:
-    """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
     tokenizer, model = ElmoTokenizer(), make("resolver", coreference_spans_per_word=0.8)
     torch.nn.init.constant_(model.classifier.pair_scorer.fine.output.bias, 99.0)  # above 0
     save_checkpoint(tmp_path, model, tokenizer)
@@ -145,8 +139,6 @@ def test_the_published_cases(name: str) -> None:
 
 
 def test_counts_are_summed_over_documents() -> None:
-    """Two documents score as one with the mentions of both, as no cluster has mentions of both. Mentions of JSON, which
-    are lists, are those of Python."""
     keys, responses = [["ab", "cd"], ["efgh"]], [["abc"], ["ef", "gh"]]
     apart = score_clusters(keys, responses)
     assert apart == pytest.approx(score_clusters([keys[0] + keys[1]], [responses[0] + responses[1]]))
@@ -181,9 +173,6 @@ def spans(*mentions: str) -> list[tuple[int, int]]:
 def test_gap_by_gender() -> None:
     she, he = gap_row("she", "TRUE", "FALSE"), gap_row("he", "FALSE", "TRUE")
     place = GAP_TEXT.index("he,"), GAP_TEXT.index("he,") + 2
-    found = gap_scores([she, he], [[spans("Ann Lee", "she")], [[*spans("Ann Lee"), place]]])
-    assert (found["feminine_f1"], found["masculine_f1"], found["bias"]) == (1.0, 0.0, 0.0)  # of nothing it is 0
-    assert (found["precision"], found["recall"], found["f1"]) == (0.5, 0.5, 0.5)
     clusters = [[spans("she", "Ann Lee")], [], [[*spans("Bob Roy"), place]]]
     both = gap_scores([she, she, he], clusters)
     assert both["feminine_f1"] == both["bias"] == pytest.approx(2 / 3)

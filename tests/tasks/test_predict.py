@@ -124,7 +124,6 @@ def test_a_wrapped_model_and_the_folder_of_an_adapter(tmp_path, head: str) -> No
 
 @pytest.mark.parametrize("head", ["tags", "esim", "clusters"])
 def test_files(tmp_path, capsys, head: str) -> None:
-    """Also with a blank row, whose line keeps its place."""
     folder, source = checkpoint(tmp_path / "model", head), tmp_path / "in.jsonl"
     rows = [HEADS[head][3], *HEADS[head][2]]
     pairs = isinstance(rows[0], tuple)

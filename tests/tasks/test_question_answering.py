@@ -150,7 +150,6 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
 
 
 def test_one_question_and_several(words, tmp_path) -> None:
-    """A mix with layer normalization reads each question alone."""
     model = make("answers", scalar_mix_layer_norm=True)
     several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
     for surrogate in ("\ud83d", "\ud83d "):  # is dropped, but counts in the places of characters

@@ -46,7 +46,6 @@ def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
 
 @pytest.mark.parametrize("head", ["letters", "classifier", "pairs", "tagger"])
 def test_what_is_stored(tokenizer, head) -> None:
-    """The layers of rows in any format and order, in batches of several rows and of one; also without boundaries."""
     model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_tokens=8)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]

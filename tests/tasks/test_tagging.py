@@ -14,18 +14,14 @@ from tests.heads import TAGS, make
 
 IDS = TAGS["id2label"]
 TEXT = "Anna-Lena (of Rome) met  Bob."
-CONLLU = "# newdoc\n# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t#\tO\n3.1\t_\t_\n"
 ANNA = [("Anna", "B-x"), ("met", "O")]
 FILES = {
     "documents": ("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n", {}, [[ANNA[0], ("1-2", "O")], [("#", "O")]]),
-    "CoNLL-U": (CONLLU, {"word": 1, "tag": 2}, [[("New York", "B-y"), ("it", "O"), ("#", "O")]]),
     "sources": ("#\thttp://a.b/c\t[2009-10-17]\n1\tAnna\tB-x\tO\n2\tmet\tO\tO\n", {"word": 1, "tag": 2}, [ANNA]),
-    "comments of columns": ("# newdoc\n# id 17\tdomain=en\nAnna _ _ B-x\n#met _ _ O\n", {}, [[ANNA[0], ("#met", "O")]]),
     "a comment of two words": ("# newdoc\nAnna B-x\n# sent_id = 3\nmet O\n", {}, [ANNA]),
     "no-break space": ("\xa0 O\nAnna\tB-x\na\xa0b  O\n", {}, [[("\xa0", "O"), ANNA[0], ("a\xa0b", "O")]]),
     "spaces among tabs": ("Anna\tB-x \nmet O\r\n \n", {}, [ANNA]),
     "hashtags": ("#end\tO\n#begin O\n#newdoc\tO\n", {}, [[("#end", "O"), ("#begin", "O"), ("#newdoc", "O")]]),
-    "WebAnno": ("#Text=Anna met\n1-1\t0-4\tAnna\tB-x\n1-2\t5-8\tmet\tO\n", {"word": 2, "tag": 3}, [ANNA]),
     "nothing": ("\n", {}, []),
 }
 ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
@@ -43,7 +39,6 @@ WRONG_LINES = [
     ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
     ("Anna\nmet\n", {}, 1),
     ("Anna\tB-x\n\n\tO\n", {}, 3),
-    ("Anna\tB-x\nmet\t\n", {}, 2),
     ("Anna B-x\nNew York B-y\n", {}, 2),
     ("Anna NNP B-x\n", {"tag": -4}, 1),
 ]

@@ -1,5 +1,4 @@
-"""Trainer fine-tunes classifiers, saves them, and the Auto classes give the same predictions; metrics of classes, and
-learning rates for parts of a model."""
+"""Trainer fine-tunes classifiers, which are saved and loaded; metrics; learning rates for parts of a model."""
 
 import numpy as np
 import pytest
@@ -84,7 +83,6 @@ def test_metrics_of_classes(logits: list, labels: list, accuracy: float, macro_f
 
 
 def test_models_that_trainer_makes_have_rates_of_their_own(tmp_path, tokenizer) -> None:
-    """As in a hyperparameter search. The optimizer of another model would train nothing."""
     rows = [{**tokenizer(text), "label": label} for text, label in (("see you", 0), ("at home", 1))]
     arguments = TrainingArguments(tmp_path, **{**SETTINGS, "max_steps": 1, "lr_scheduler_type": "constant"})
 
@@ -104,7 +102,6 @@ def test_models_that_trainer_makes_have_rates_of_their_own(tmp_path, tokenizer) 
 
 
 def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:
-    """Also where the head is a part of another network."""
     tagger = heads.make("last", **heads.VECTORS, freeze_bilm=False)
     model = torch.nn.ModuleDict({"tagger": tagger, "more": torch.nn.Linear(2, 2)})
     settings = TrainingArguments(weight_decay=0.3, learning_rate=0.5, use_cpu=True)

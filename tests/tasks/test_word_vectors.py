@@ -99,7 +99,6 @@ def test_word_vectors_in_one_call(tmp_path, tokenizer) -> None:
 
 
 def test_a_head_with_word_vectors_begins_as_one_that_is_loaded(tmp_path, tokenizer) -> None:
-    """With the matrix and the mix of the biLM, the fields that are given, and weights of its own."""
     peft = pytest.importorskip("peft", reason="peft is not installed")
     bilm = small_model(scalar_mix_alignment=True)
     bilm.scalar_mix.scalars.data = torch.tensor([3.0, 0.0, -3.0])
