@@ -1,7 +1,5 @@
-"""What all tests share: small models, and the data that lies beside the project.
-
-torch and transformers are imported by fixtures: the controller of pytest-xdist, which runs no test, reads this file.
-"""
+"""What all tests share: small models, and the data beside the project. Fixtures import torch and transformers,
+as the controller of pytest-xdist, which runs no test, reads this file, too."""
 
 import gc
 import os

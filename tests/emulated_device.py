@@ -1,8 +1,5 @@
-"""A device without hardware: tensors on `gpu:0`, whose numbers are computed on the CPU.
-
-PyTorch's backend in Python for the private device type gives the device its name. A mode runs each operation on the
-tensors of the CPU that those of the device hold, raises where CUDA would, and counts what a GPU spends its time on.
-"""
+"""A device without hardware, `gpu:0`, by PyTorch's backend in Python for the private device type. A mode runs each
+operation on the CPU's tensors within, raises where CUDA would, and counts what a GPU spends its time on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -131,9 +128,7 @@ class EmulatedDevice(TorchDispatchMode):
         if target != NAME or (function is aten.copy_.default and not isinstance(args[0], OnDevice)):
             return result
         # An operation in place returns the tensor of its argument.
-        return tree_map_only(
-            Tensor, lambda tensor: here[id(tensor)] if id(tensor) in here else OnDevice(tensor), result
-        )
+        return tree_map_only(Tensor, lambda x: here[id(x)] if id(x) in here else OnDevice(x), result)
 
 
 class Backend(backend_registration._DummyBackendModule if AVAILABLE else object):

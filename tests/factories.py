@@ -13,7 +13,6 @@ from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.checkpoints.hub import CLASSES
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 
-# The source files of each class.
 CODE = {
     name: {Path(file).name for file in (getfile(each), *get_relative_import_files(getfile(each)))}
     for name, each in CLASSES.items()
@@ -24,7 +23,6 @@ TINY |= {"hidden_size": 22, "cell_size": 19}
 
 SENTENCES = ["The cat sat on the mat .", "A", "Ünïcödé wörds 日本語 and 😀 , too"]
 SENTENCES += ["It didn 't rain in Spain ; the plain stayed dry ."]
-# Of the small language model; its trainings read them, too.
 TEXTS = ["the cat sat on the mat", "a dog", "rain fell all day and nobody went out to see it fall", "yes"]
 TEXTS += ["the dog sat in the rain", "who saw a cat that sat on a dog in all that rain", "nobody"]
 TEXTS += ["day and day it fell", "out"]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import hf_elmo
-from hf_elmo import CoreferenceCollator, ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, encode_document
+from hf_elmo import CoreferenceCollator, ElmoConfig, ElmoForPreTraining, ElmoModel, encode_document
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests.factories import SENTENCES, TINY, random_labels, random_model
@@ -86,9 +86,7 @@ def word_positions(batch: dict[str, Tensor]) -> Tensor:
     return batch["attention_mask"].bool() & (batch["input_ids"][:, :, 1] < 257)
 
 
-def batch_of(
-    tokenizer: ElmoTokenizer, head: str, side: str = "right", rows: slice = slice(None), words: bool = False
-) -> dict[str, Tensor]:
+def batch_of(tokenizer, head: str, side: str = "right", rows: slice = slice(None), words: bool = False) -> dict:
     """What a head reads, with labels: four texts or pairs, or three documents; with `words`, ids of word vectors."""
     model_class, fields = MODELS[head]
     tokenizer.word_characters = "word_characters" in fields

@@ -1,7 +1,5 @@
-"""Commands that are killed (SIGKILL) one to three times, each time before a file operation, and then run to their end.
-
-The result must be that of an uninterrupted run, byte for byte. A seed repeats the kills.
-"""
+"""Commands that are killed (SIGKILL) one to three times, each time before a file operation, and then run to their end:
+to the bytes of an uninterrupted run. A seed repeats the kills."""
 
 import multiprocessing
 import os

@@ -1,8 +1,5 @@
-"""ELMo as a textbook would write it: one sentence, one word and one step at a time, from the weights of a model, or in
-float64 straight from the files of AllenNLP.
-
-It is what the package's numbers are held against, and shares no line with it. Everything is differentiable.
-"""
+"""ELMo as a textbook would write it, one sentence, one word and one step at a time, differentiable: from the weights of
+a model, or in float64 from the files of AllenNLP. The package's numbers are held against it; it shares no line."""
 
 import json
 from dataclasses import dataclass

@@ -161,18 +161,10 @@ def pretrained(folder: Path, place: str) -> dict[str, np.ndarray]:
     return load_file(folder / "out" / "model.safetensors")
 
 
-USES = {
-    "embed": embedded,
-    "classes": called(hf_elmo.predict, "pooled", SENTENCES),
-    "tags": called(hf_elmo.predict, "crf", SENTENCES),
-    "answer": called(hf_elmo.answer, "no answer", QUESTIONS, PASSAGES),
-    "resolve": called(hf_elmo.resolve, "resolver", DOCUMENTS),
-    "stored layers": stored,
-    "language models": language,
-    "allennlp": with_allennlp,
-    "training": trained,
-    "pretraining": pretrained,
-}
+USES = {"embed": embedded, "stored layers": stored, "language models": language, "allennlp": with_allennlp}
+USES |= {name: called(hf_elmo.predict, name, SENTENCES) for name in ("pooled", "crf")}
+USES |= {"answer": called(hf_elmo.answer, "no answer", QUESTIONS, PASSAGES)}
+USES |= {"resolve": called(hf_elmo.resolve, "resolver", DOCUMENTS), "training": trained, "pretraining": pretrained}
 
 
 @pytest.mark.parametrize(("use", "place"), [*((use, GPU) for use in USES), *((use, CPU) for use in list(USES)[:-2])])

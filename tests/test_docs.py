@@ -1,9 +1,6 @@
-"""README.md, the pages of docs/ and the notebooks as their readers run them: what a block prints stands below it.
-
-The blocks of a page run one after another, in one folder and with one set of names. Python code is followed by a fence
-of what it prints, by none if it prints nothing. A fence `console` holds commands after `$`, and what each prints. What
-differs between machines is on no page.
-"""
+"""README.md, the pages of docs/ and the notebooks as their readers run them, block after block in one folder. A fence
+of Python is followed by one of what it prints, if anything; a fence `console` holds commands after `$`, and what each
+prints. What differs between machines is on no page."""
 
 import contextlib
 import io

@@ -1,7 +1,5 @@
-"""The names, shapes and types of the tensors in checkpoints, which are the file format.
-
-`python -m tests.test_layouts` writes `layouts.txt` anew, as long as no version has been released.
-"""
+"""The names, shapes and types of the tensors in checkpoints, which are the file format. `python -m tests.test_layouts`
+writes `layouts.txt` anew, as long as no version has been released."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

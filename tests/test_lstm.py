@@ -33,8 +33,7 @@ def test_equals_plain_pytorch(batch_sizes, projected, clips):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "weights"])
 def test_other_types_of_products_and_float32_state(way, dtype, autocast):
-    """As near to float32 as the type is, and in its types; autocast leaves float64 alone. Without clips: a value that
-    rounding puts on the other side of a clip changes a gradient altogether."""
+    """Without clips: a value that rounding puts on the other side of a clip changes a gradient altogether."""
     exact = random_layer(ENDING)
     layer = inputs, state, weights = random_layer(ENDING)
     if not autocast or dtype == torch.float64:

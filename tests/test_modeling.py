@@ -35,7 +35,6 @@ CHECKPOINTED = [(name, TRAINED, how) for name in ("no head", "pooled", "language
 CHECKPOINTED += [("crf", WITHOUT_ELMO, 0), ("resolver", WITHOUT_ELMO, 0), ("pooled", NO_DROPOUT, 0)]
 CHECKPOINTED += [("roles", {**NO_DROPOUT, "layer_weights": 0}, 1)]
 COMPILED = [5, 3], [9, 2, 6], [4] * 5, [21, 1, 6, 8], [1, 2]  # the lengths of the rows
-with_and_without_gradients = pytest.mark.parametrize("trained", [False, True], ids=["frozen", "trained"])
 
 
 @torch.no_grad()
@@ -186,7 +185,7 @@ def test_gradient_checkpointing(tokenizer, name: str, fields: dict, reentrant: i
     assert smaller_memory < 0.7 * memory if "freeze_bilm" in fields else smaller_memory <= memory
 
 
-@with_and_without_gradients
+@pytest.mark.parametrize("trained", [False, True], ids=["frozen", "trained"])
 def test_hooks_of_all_modules(inputs, trained: bool) -> None:
     model = make("no head", freeze_bilm=not trained)
     plain, names, seen = run(model, inputs), {module: name for name, module in model.named_modules()}, []

@@ -361,8 +361,7 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(peft, tmp_path, name: 
     base = model_class.from_pretrained(tmp_path / "bilm", **fields)
     head, expected = {key for key, _ in base.head.named_parameters()}, tensors_of(base(**inputs))
     model = peft.get_peft_model(base, config)
-    # A new adapter changes nothing.
-    torch.testing.assert_close(tensors_of(model.eval()(**inputs)), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(tensors_of(model.eval()(**inputs)), expected, atol=1e-6, rtol=0)  # of a new adapter
     trained = {key: parameter for key, parameter in model.train().named_parameters() if parameter.requires_grad}
     before = {key: value.detach().clone() for key, value in trained.items()}
     optimizer = torch.optim.Adam(trained.values(), lr=0.05)

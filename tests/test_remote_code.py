@@ -74,7 +74,6 @@ MODELS = {  # of each Auto class, one for each file of code: a model of tests/he
     "AutoModelForPreTraining": ("language models", {}),
     "AutoModelForCoreferenceResolution": ("resolver", heads.VECTORS),
 }
-# Of what transformers has no Auto class.
 AUTO_MAP = {"AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution"}
 
 

@@ -46,9 +46,8 @@ def test_each_sentence_starts_from_it(settled, inputs, how: tuple) -> None:
     hidden, cell = (part[:, :, None].expand(-1, -1, len(SENTENCES), -1) for part in states(settled))
     given, zeros = (hidden, cell.float()), (torch.zeros_like(hidden), torch.zeros_like(cell))
     with kernels.use(backends), torch.no_grad():
-        found, expected, other = (
-            settled(**inputs, output_hidden_states=True, state=state, use_cache=True) for state in (None, given, zeros)
-        )
+        wanted = inputs | {"output_hidden_states": True, "use_cache": True}
+        found, expected, other = (settled(**wanted, state=state) for state in (None, given, zeros))
     torch.testing.assert_close((found.hidden_states, found.state), (expected.hidden_states, expected.state))
     assert not torch.allclose(found.hidden_states[1], other.hidden_states[1], atol=1e-2)
 

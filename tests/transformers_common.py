@@ -1,9 +1,6 @@
-"""transformers' own common tests, of exactly the installed version, on this package's models and tokenizer.
-
-python -m tests.transformers_common [OPTIONS OF PYTEST]
-
-It needs the package `parameterized`, and downloads transformers' source distribution once, which holds the tests.
-"""
+"""transformers' own common tests, of exactly the installed version, on this package's models and tokenizer, by
+`python -m tests.transformers_common [OPTIONS OF PYTEST]`. It needs the package `parameterized`, and downloads
+transformers' source distribution once, which holds the tests."""
 
 import contextlib
 import functools
@@ -187,9 +184,7 @@ class TokenizerCase:
         ElmoTokenizer().save_pretrained(cls.from_pretrained_id)
         super().setUpClass()
 
-    def get_clean_sequence(
-        self, tokenizer: ElmoTokenizer, with_prefix_space: bool = False, max_length: int = 20, min_length: int = 5
-    ) -> tuple[str, list]:
+    def get_clean_sequence(self, tokenizer, with_prefix_space=False, max_length=20, min_length=5) -> tuple[str, list]:
         """A text, and its ids without boundaries. (The mixin's own has words that are one id of the vocabulary.)"""
         text = " " * with_prefix_space + " ".join(TEXT.split()[:max_length])
         return text, tokenizer.encode(text, add_special_tokens=False)

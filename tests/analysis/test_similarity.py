@@ -15,6 +15,7 @@ QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]
 SAND, BANKS = ["we", "sat", "on", "a", "Bank", "of", "sand"], ["banks", "lend", "gold"]
 GOLD = ["she", "keeps", "her", "gold", "in", "the", "bank", "or", "another", "bank"]
+WRONG_FILES = [(".npz", "none", "ends in .npz"), (".parquet", "mean", "pooling"), (".parquet", "none", "another model")]
 CORPUS = [SAND, GOLD, QUERY, [], BANKS, SAND, ["nothing", "here"]]
 
 
@@ -61,10 +62,7 @@ def test_stored_vectors_have_the_same_neighbors(model, tokenizer, tmp_path, any_
             assert one == replace(other, similarity=pytest.approx(other.similarity, abs=1e-5))
 
 
-@pytest.mark.parametrize(
-    ("ending", "pooling", "named"),
-    [(".npz", "none", "ends in .npz"), (".parquet", "mean", "pooling"), (".parquet", "none", "another model")],
-)
+@pytest.mark.parametrize(("ending", "pooling", "named"), WRONG_FILES)
 def test_a_file_without_words_or_of_other_vectors_is_refused(model, tokenizer, tmp_path, ending, pooling, named):
     other = copy.deepcopy(model)
     other.bilm.layers[0].lstm.bias.data[0] += 1

@@ -106,19 +106,12 @@ def test_the_bilm_and_each_mix(source, model, tmp_path) -> None:
     assert record["scalar_mixes"] == [f"{PREFIX}scalar_mix_0", f"{PREFIX}scalar_mix_1"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "options", "expected"),
-    [
-        (task(do_layer_norm="true"), OPTIONS, NORMALIZED),
-        (task(do_layer_norm="false"), OPTIONS, PLAIN),
-        (task(), OPTIONS, PLAIN),
-        (task_of(ITS_CLASS), OPTIONS, NORMALIZED),
-        (MODULE, OPTIONS, NORMALIZED),
-        (task(PUBLISHED), None, OF_PUBLISHED),
-        (task_of({"type": "elmo_token_embedder"}), None, OF_PUBLISHED),
-        (task_of("elmo_token_embedder"), None, OF_PUBLISHED),
-    ],
-)
+WAYS = [(settings, OPTIONS, NORMALIZED) for settings in (task(do_layer_norm="true"), task_of(ITS_CLASS), MODULE)]
+WAYS += [(task(), OPTIONS, PLAIN), (task(do_layer_norm="false"), OPTIONS, PLAIN), (task(PUBLISHED), None, OF_PUBLISHED)]
+WAYS += [(task_of(one), None, OF_PUBLISHED) for one in ("elmo_token_embedder", {"type": "elmo_token_embedder"})]
+
+
+@pytest.mark.parametrize(("settings", "options", "expected"), WAYS)
 def test_the_configuration(settings: dict, options: dict | None, expected: dict, model, tmp_path) -> None:
     config = read_archive(write_task(tmp_path / "task", settings, state_of(model), options), bilm_only=True).config
     assert {name: getattr(config, name) for name in expected} == expected

@@ -20,7 +20,6 @@ from tests.factories import write_lines
 ARCHIVES = [(name, True) for name in ("ner", "ner_plain", "fine_grained_ner", "srl", "srl_old", "bcn_tied")]
 # The data's esim with state is not what AllenNLP computes: its encoders, too, were made to carry their state.
 ARCHIVES += [("decomposable", True), ("decomposable", False), ("esim_tied", False)]
-# Sizes that differ where a head here has one.
 UNLIKE = {"bcn": "pre_encode_feedforward.hidden_dims", "esim": "projection_feedforward.hidden_dims"}
 INPUTS = {"tags": ("words",), "roles": ("words", "predicate"), "label": ("words",), "pair": ("premise", "hypothesis")}
 

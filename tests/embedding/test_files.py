@@ -116,9 +116,7 @@ def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, endi
 
 
 @pytest.mark.parametrize(("names", "others", "ending"), NAMES)
-def test_names_that_a_format_cannot_hold_are_refused_before_the_work(
-    tmp_path, model, names, others, ending, stop_after
-):
+def test_names_that_are_not_kept_are_refused_before_the_work(tmp_path, model, names, others, ending, stop_after):
     write_lines(tmp_path / "in" / "a.fasta", [f">{name}\nMK" for name in names.split()])
     write_lines(tmp_path / "in" / "b.txt", others)
     calls = stop_after(0)

@@ -6,7 +6,6 @@ import time
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
-import torch
 from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed, kernels
@@ -113,12 +112,6 @@ def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
         assert embed(model, rows, together, shard_tokens=10, workers=2).rows == 400
     assert together.read_bytes() == alone.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.parquet", "together.parquet"]
-
-
-def test_each_worker_has_a_device_of_its_own(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert jobs.devices_of_workers(torch.device("cuda:1"), 3) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert jobs.devices_of_workers(torch.device("cpu"), 2) == ["cpu", "cpu"]
 
 
 def test_a_second_run_of_the_same_output_is_refused(tmp_path, model, monkeypatch):

@@ -9,13 +9,11 @@ from tests.embedding.conftest import ROWS, close, expected, initial_model
 from tests.factories import small_config, small_model, word_level
 
 WAYS = [("mix", "none"), ("all", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")]
+IN_PARTS = [*((*way, 11) for way in WAYS), ("mix", "none", 1), ("all", "max", 1)]  # pieces of rows; words
 WHOLE = [("mix", "none", None), ("all", "mean", None), ("mix", "none", 60)]  # one batch, and several
 
 
-@pytest.mark.parametrize(
-    ("layers", "pooling", "batch_tokens"),  # of 11: pieces of rows; of 1: words
-    [*WHOLE, *((*way, 11) for way in WAYS), ("mix", "none", 1), ("all", "max", 1)],
-)
+@pytest.mark.parametrize(("layers", "pooling", "batch_tokens"), [*WHOLE, *IN_PARTS])
 def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, pooling, batch_tokens):
     for rows in (ROWS, [["New York", "isn't", "", "<S>"], []]):
         found = embed(model, rows, tokenizer=tokenizer, layers=layers, pooling=pooling, batch_tokens=batch_tokens)

@@ -128,9 +128,8 @@ def test_the_scalar_mix_alone() -> None:
     assert sorted(mix.state_dict()) == ["gamma", *(f"scalar_parameters.{layer}" for layer in range(3))]
     assert not any(one.requires_grad for one in allennlp.ScalarMix(3, trainable=False).parameters())
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
-    normal = allennlp.ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0, 90, 0])(layers, mask)[
-        mask.bool()
-    ].detach()
+    mix = allennlp.ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0, 90, 0])
+    normal = mix(layers, mask)[mask.bool()].detach()
     assert (float(normal.mean()), float(normal.var(correction=0))) == pytest.approx((0, 1), abs=1e-4)
 
 
@@ -205,10 +204,8 @@ def test_a_network_that_was_trained_with_allennlp_is_loaded(source, tmp_path) ->
 
 def test_the_smaller_names(source, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(source[0].parent))
-    embedder, ids = (
-        allennlp.ElmoTokenEmbedder("~/options.json", f"~/{source[1].name}", dropout=0.0),
-        batch_to_ids(FIRST),
-    )
+    ids = batch_to_ids(FIRST)
+    embedder = allennlp.ElmoTokenEmbedder("~/options.json", f"~/{source[1].name}", dropout=0.0)
     assert ids[0, 1].tolist() == allennlp.ELMoCharacterMapper.convert_word_to_char_ids(FIRST[0][1])
     found = embedder(ids)
     embedder._elmo._elmo_lstm.reset_states()

@@ -18,6 +18,7 @@ from tests.lstm_layers import random_layer, record, reference
 ON = NAMES - {"int8"}
 SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, "on": ON, "": ON}
 SETTINGS["on,int8"] = NAMES
+FIRST = [("on", 3, "small-batch"), ("on", 60, "fused"), ("on,int8", 3, "int8"), ("on,int8", 4, "small-batch")]
 
 
 def call_of(rows: int, width: int = 32) -> LstmCall:
@@ -29,10 +30,7 @@ def layer(call: LstmCall, of: Callable = bilstm_layer) -> torch.Tensor:
     return of(call.inputs, (call.hidden, call.cell), *call[3:])[0]
 
 
-@pytest.mark.parametrize(
-    ("setting", "rows", "name"),
-    [("on", 3, "small-batch"), ("on", 60, "fused"), ("on,int8", 3, "int8"), ("on,int8", 4, "small-batch")],
-)
+@pytest.mark.parametrize(("setting", "rows", "name"), FIRST)
 def test_the_first_that_supports_a_call_runs_it(setting: str, rows: int, name: str) -> None:
     machine.require(name)
     call = call_of(rows, width=128)
@@ -135,9 +133,8 @@ def test_gradients_of_several_outputs_at_once_are_refused_by_kernels_and_right_w
 
     def jacobian(name: str, **options: bool) -> torch.Tensor:
         with kernels.use(name):
-            return torch.autograd.functional.jacobian(
-                lambda inputs: layer(call._replace(inputs=inputs))[0, -1, :3], call.inputs, **options
-            )
+            last = lambda inputs: layer(call._replace(inputs=inputs))[0, -1, :3]  # noqa: E731
+            return torch.autograd.functional.jacobian(last, call.inputs, **options)
 
     torch.testing.assert_close(jacobian("onednn-training"), jacobian("off", vectorize=True), rtol=0, atol=1e-6)
     with pytest.raises(RuntimeError, match=r'vectorize.*use\("off"\)'):

@@ -1,9 +1,5 @@
-"""LSTM layers without gradients by each backend, against the reference, and the cell in C. (tests/test_lstm.py has the
-training.)
-
-Backends are called directly, so that each runs whatever the choice: with HF_ELMO_CFLAGS="-include emulated.h" those for
-AVX-512 and AMX, too.
-"""
+"""LSTM layers without gradients by each backend, called directly, against the reference; and the cell in C. With
+HF_ELMO_CFLAGS="-include emulated.h", those for AVX-512 and AMX run, too. (tests/test_lstm.py has the training.)"""
 
 from typing import NamedTuple
 from unittest.mock import Mock

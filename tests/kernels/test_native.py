@@ -21,6 +21,7 @@ AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
 X86 = ["x86-64", "haswell", "skylake-avx512", AVX512, f"{AVX512} -mamx-tile -mamx-bf16"]
 IN_C = [("lstm", "small-batch")]
+FAULTS = [("CC", "none"), ("PATH", "/no"), ("HF_ELMO_CFLAGS", "-no-such"), ("CC", "gcc '"), ("HF_ELMO_CFLAGS", "-DA='")]
 SCRIPT = """
 import os, sys, torch
 from hf_elmo.kernels import native
@@ -128,10 +129,7 @@ def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, mon
     assert said["instruction set"] == "AVX2"
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [("CC", "none"), ("PATH", "/no"), ("HF_ELMO_CFLAGS", "-no-such"), ("CC", "gcc '"), ("HF_ELMO_CFLAGS", "-DA='")],
-)
+@pytest.mark.parametrize(("variable", "value"), FAULTS)
 def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monkeypatch, warnings, variable, value):
     monkeypatch.setenv(variable, value)
     assert not runs()

@@ -99,8 +99,7 @@ def test_types_strides_and_autocast(batch_sizes: list[int], data: st.DataObject)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
 def test_parameters_in_any_layout(trained: bool, dtype: torch.dtype, layout: Callable[[Tensor], Tensor]) -> None:
-    """All parameters of a model, in sizes that kernels compute: results and gradients are those of plain PyTorch. (In
-    bfloat16, the maximum of two windows that differ by a rounding may have its gradient at the other.)"""
+    """In bfloat16, the maximum of two windows that differ by a rounding may have its gradient at the other."""
     torch.manual_seed(0)
     model = ElmoModel(ElmoConfig(**{**TINY, "hidden_size": 128, "cell_size": 96}, freeze_bilm=not trained)).to(dtype)
     for module in model.modules():

@@ -1,9 +1,6 @@
-"""Vectors of AllenNLP 2.10.1, TensorFlow (simple_elmo 0.9.2) and elmoformanylangs 0.0.4.post2, stored in `LIBRARY.npz`:
-the same vectors as in its original library, proven where none of them is installed.
-
-The weights are made from a seed by NumPy's PCG64. `python -m tests.parity` writes the files anew where the environment
-names a Python with each library, as in `.ci/peers`.
-"""
+"""Vectors of AllenNLP 2.10.1, TensorFlow (simple_elmo 0.9.2) and elmoformanylangs 0.0.4.post2, stored in `LIBRARY.npz`,
+of weights that NumPy's PCG64 makes from a seed. `python -m tests.parity` writes the files anew where the environment
+names a Python with each library, as in `.ci/peers`."""
 
 import json
 import subprocess
@@ -15,7 +12,6 @@ import numpy as np
 from tests.source_files import make_arrays, make_options, make_settings, write_files, write_model
 
 FOLDER = Path(__file__).parent
-# Four batches of three.
 SENTENCES = [
     "The cat sat on the mat .",
     "naïve façade Ångström ﬁne № ™ ½ ſ ẞ İstanbul ı",

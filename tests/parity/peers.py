@@ -1,6 +1,5 @@
-"""Other implementations of ELMo, run in an environment of their own: the layers of sentences.
-
-PYTHON tests/parity/peers.py LIBRARY MODEL SENTENCES.json BATCH LAYERS.npz
+"""Other implementations of ELMo, run in an environment of their own: the layers of sentences, by
+`PYTHON tests/parity/peers.py LIBRARY MODEL SENTENCES.json BATCH LAYERS.npz`.
 
 MODEL is the folder of a model in the library's format. With `allennlp` each batch starts from zero state and sentences
 have their boundaries; with `allennlp-carried` and `simple_elmo`, TensorFlow's code, the state is carried from batch to

@@ -11,6 +11,7 @@ from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.texts import Texts
 from tests.factories import TEXTS, sentence_ids
 
+STOPS = [(0, 1, 0, 0), (0, 1, 7, 0), (0, 1, 7, 4), (2, 3, 3, 1)]
 KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
 
 
@@ -49,7 +50,6 @@ def test_padded_rows_start_at_their_text(tokenizer):
     data = PaddedTexts(texts, tokenizer, shuffle_block=0, batch_size=2)
     data.sort_batches = 1
     batch = next(iter(data))
-    # The two texts come sorted by length.
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1] * 7]
     forward = "<S> a dog <S> yes <pad> <pad>", "a dog </S> yes </S>"
     assert read_back(tokenizer, batch) == [forward, ("</S> yes </S> dog a <pad> <pad>", "yes <S> dog a <S>")]
@@ -58,9 +58,7 @@ def test_padded_rows_start_at_their_text(tokenizer):
 
 
 @KINDS
-@pytest.mark.parametrize(
-    ("rank", "world_size", "stop", "ahead"), [(0, 1, 0, 0), (0, 1, 7, 0), (0, 1, 7, 4), (2, 3, 3, 1)]
-)
+@pytest.mark.parametrize(("rank", "world_size", "stop", "ahead"), STOPS)
 def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, rank, world_size, stop, ahead):
     def take(data, number):
         endless = itertools.chain.from_iterable(itertools.repeat(data))

@@ -43,9 +43,7 @@ DIVERGING = {
 }
 
 
-def make_trainer(
-    tokenizer: ElmoTokenizer, folder: Path, padded: bool = False, dropout: float = 0.1, callbacks=None, **arguments
-) -> ElmoPreTrainer:
+def make_trainer(tokenizer, folder: Path, padded=False, dropout=0.1, callbacks=None, **arguments) -> ElmoPreTrainer:
     """A trainer of two rows with windows of five words, every kind of randomness on."""
     settings = {"max_steps": 9, "save_steps": 4, "logging_steps": 1, "report_to": [], "use_cpu": True, "seed": 5}
     settings |= {"disable_tqdm": True, "per_device_train_batch_size": 2, **arguments}

@@ -43,7 +43,6 @@ def test_a_new_vocabulary_keeps_the_rows_of_shared_words() -> None:
     assert torch.equal(model.lm_head.weight[[0, 1, 3, 5]], before.weight[[0, 1, 30, 4]])
     assert torch.equal(model.lm_head.bias[[0, 1, 3, 5]], before.bias[[0, 1, 30, 4]])
     assert torch.equal(model.lm_head.weight[4], before.weight[2])
-    # <UNK> and the two new words share what <UNK> had.
     shared = model.lm_head.bias[[2, 4, 6]].exp().sum()
     torch.testing.assert_close(shared, before.bias[2].exp())
     assert model.lm_head.weight.requires_grad

@@ -68,19 +68,12 @@ def test_files_of_conll_2012(tmp_path) -> None:
     assert (second["document"], second["clusters"]) == ("b", [])
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["#begin document (a)", line("Ann", "-", "(0"), line("ran", "-", "-"), ""],
-        ["#begin document (a)", line("Ann", "-", "1)"), ""],
-        ["#begin document (a)", "Ann NNP B-PER"],
-        ["", line("Ann", "-", "-")],
-    ],
-    ids=["does not end", "does not begin", "other columns", "no document"],
-)
-def test_a_line_that_is_none_of_conll_2012_is_named(tmp_path, lines) -> None:
-    with pytest.raises(ValueError, match=r"a\.conll, line 2:"):
-        hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
+def test_a_line_that_is_none_of_conll_2012_is_named(tmp_path) -> None:
+    """Of a mention that does not end, of one that does not begin, of other columns, in no document."""
+    others = [line("Ann", "-", "(0"), line("ran", "-", "-")], [line("Ann", "-", "1)"), ""], ["Ann NNP B-PER"]
+    for lines in (*(["#begin document (a)", *own, ""] for own in others), ["", line("Ann", "-", "-")]):
+        with pytest.raises(ValueError, match=r"a\.conll, line 2:"):
+            hf_elmo.read_conll2012(write_lines(tmp_path / "a.conll", lines))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

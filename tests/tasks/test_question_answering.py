@@ -22,6 +22,7 @@ ANSWERS = [
 ]
 ONE = QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1]
 TOKENIZED = ["Who ran ?", "What did n't it eat ?"], ["The cat 's  mats , ( all 10,000 )\tran .", "It ate no cheese ."]
+PIECES = [(False, 384, 128), (False, 16, 3), (True, 384, 128), (True, 13, 0)]
 approx = functools.partial(pytest.approx, rel=1e-5)
 
 
@@ -126,9 +127,7 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     return scores | ({(0, 0): min(nothing)} if model.config.allow_no_answer else {})
 
 
-@pytest.mark.parametrize(
-    ("no_answer", "max_length", "stride"), [(False, 384, 128), (False, 16, 3), (True, 384, 128), (True, 13, 0)]
-)
+@pytest.mark.parametrize(("no_answer", "max_length", "stride"), PIECES)
 def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_length: int, stride: int) -> None:
     words.words = ["the", "cat", "mouse", "dog"]
     model, empty = make("answers", allow_no_answer=no_answer, **VECTORS), 0
@@ -155,10 +154,8 @@ def test_one_question_and_several(words, tmp_path) -> None:
     for surrogate in ("\ud83d", "\ud83d "):  # is dropped, but counts in the places of characters
         passage = surrogate + PASSAGES[0]
         for pretokenized in (False, True):
-            without, one = (
-                answer(model, QUESTIONS[1], text, tokenizer=words, pretokenized=pretokenized)
-                for text in (PASSAGES[0], passage)
-            )
+            how = {"tokenizer": words, "pretokenized": pretokenized}
+            without, one = (answer(model, QUESTIONS[1], text, **how) for text in (PASSAGES[0], passage))
             assert (one["answer"].lstrip(surrogate), one["score"]) == (without["answer"], without["score"])
             assert one["answer"] == passage[one["start"] : one["end"]]
     one = answer(model, QUESTIONS[1], PASSAGES[0], tokenizer=words)

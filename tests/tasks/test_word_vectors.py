@@ -61,19 +61,14 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path) -> None:
     assert read_word_vectors(tmp_path / "a.txt")[0] == ["na\N{REPLACEMENT CHARACTER}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "named"),
-    [
-        ("a.txt", b"the 1 2\ncat 3\n", r"a\.txt, line 2: could not convert"),
-        ("a.txt", b"the 1 2\n3\n", r"a\.txt, line 2: "),
-        ("a.txt", b"\x80\x04\x95x\n\xff", r"a\.txt, line 1: "),  # a pickle
-        ("a.txt", b"\n", r"a\.txt has no vector"),
-        ("a.bin", b"\xba\x16\x4f\x2f\x0c\0\0\0", r"a\.bin is not .*\.vec"),  # of fastText
-        ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
-        ("a.bin", binary(b"")[:-1], "smaller"),
-        ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
-    ],
-)
+# The first .txt is cut, the last one a pickle; the last .bin is fastText's.
+DAMAGED = [("a.txt", b"the 1 2\ncat 3\n", r"a\.txt, line 2: could not"), ("a.txt", b"\n", r"a\.txt has no vector")]
+DAMAGED += [("a.txt", b"\x80\x04\x95x\n\xff", r"a\.txt, line 1: "), ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3")]
+DAMAGED += [("a.bin", binary(b"")[:-1], "smaller"), ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space")]
+DAMAGED += [("a.bin", b"\xba\x16\x4f\x2f\x0c\0\0\0", r"a\.bin is not .*\.vec")]
+
+
+@pytest.mark.parametrize(("name", "content", "named"), DAMAGED)
 def test_a_damaged_file_is_not_read(tmp_path, name: str, content: bytes, named: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=named):
