@@ -80,21 +80,15 @@ def _clip(x: Tensor, bound: float | None) -> Tensor:
 def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
     encoder, config = model.char_encoder, model.config
-    names = "weight_ih", "weight_hh", "bias", "weight_hr"
-    reference = Reference(
-        encoder.embedding.weight,
-        [(convolution.weight, convolution.bias) for convolution in encoder.convolutions],
-        config.char_activation,
-        [(h.carry.weight, h.carry.bias, h.transform.weight, h.transform.bias) for h in encoder.highways],
-        None if encoder.projection is None else (encoder.projection.weight, encoder.projection.bias),
-        [
-            [tuple(getattr(layer.lstm, f"{name}{suffix}") for name in names) for layer in model.bilm.layers]
-            for suffix in ("", "_reverse")
-        ],
-        config.cell_clip,
-        config.proj_clip,
-        config.use_skip_connections,
-    )
+    cnn = encoder.embedding.weight, [(each.weight, each.bias) for each in encoder.convolutions], config.char_activation
+    highways = [(h.carry.weight, h.carry.bias, h.transform.weight, h.transform.bias) for h in encoder.highways]
+    projection = None if encoder.projection is None else (encoder.projection.weight, encoder.projection.bias)
+    stacks = []
+    for suffix in ("", "_reverse"):
+        names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias", "weight_hr")]
+        stacks.append([tuple(getattr(layer.lstm, name) for name in names) for layer in model.bilm.layers])
+    last = config.cell_clip, config.proj_clip, config.use_skip_connections
+    reference = Reference(*cnn, highways, projection, stacks, *last)
     return reference.sentence([reference.word_vector(row) for row in rows], state)
 
 
@@ -128,15 +122,11 @@ class NumpyELMo:
             return
         self.words, self.length = None, cnn["max_characters_per_token"]
         parts = [f"{kind}_{gate}" for gate in ("carry", "transform") for kind in "Wb"]
-        highways = range(cnn.get("n_highway") or 0)
-        self.reference = Reference(
-            w["char_embed"],
-            [(w[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), w[f"CNN/b_cnn_{i}"]) for i in range(len(cnn["filters"]))],
-            cnn["activation"],
-            [[w[f"CNN_high_{i}/{part}"].t() for part in parts] for i in highways],
-            (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None,
-            *last,
-        )
+        highways = [[w[f"CNN_high_{i}/{part}"].t() for part in parts] for i in range(cnn.get("n_highway") or 0)]
+        numbers = range(len(cnn["filters"]))
+        filters = [(w[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), w[f"CNN/b_cnn_{i}"]) for i in numbers]
+        projection = (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None
+        self.reference = Reference(w["char_embed"], filters, cnn["activation"], highways, projection, *last)
 
     def layers(self, words: list[str], state: State | None = None) -> tuple:
         """A sentence's layers `[num_layers + 1, words + 2, 2P]`, boundaries included, in NumPy, and its state."""

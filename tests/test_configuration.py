@@ -15,7 +15,6 @@ ORIGINAL |= {"proj_clip": 3.0, "max_word_length": 50, "row_length": 50, "use_ski
 DERIVED = [
     ({"hidden_size": 74}, {"char_projection": False, "cell_projection": True}),
     ({"cell_size": 11}, {"char_projection": True, "cell_projection": False}),
-    ({"layer_weights": 0}, {"layer_weights": [1.0, 0.0, 0.0]}),
     ({"layer_weights": -2}, {"layer_weights": [0.0, 1.0, 0.0]}),
     ({"label2id": {"a": 0, "b": 1}}, {"id2label": {0: "a", 1: "b"}, "num_labels": 2}),
     ({"id2label": {0: "a", 1: "b"}}, {"label2id": {"a": 0, "b": 1}, "num_labels": 2}),

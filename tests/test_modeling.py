@@ -199,7 +199,6 @@ def test_hooks_of_all_modules(inputs, trained: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["last", "language models"])
 def test_two_lengths_are_compiled_and_no_more(tokenizer, request, name: str) -> None:
-    """By torch.compile: the numbers of eager, compiled once for all batch sizes and lengths."""
     torch.compiler.reset()
     request.addfinalizer(torch.compiler.reset)
     graphs = []

@@ -119,7 +119,6 @@ def test_expected_counts_are_tensorflows_where_no_draw_was_a_repetition() -> Non
 
 
 def test_sampled_loss_and_gradients_are_tensorflows(problem, sampled) -> None:
-    """`tf.nn.sampled_softmax_loss`, row by row in double precision."""
     total, nll = sampled_softmax_nll(*problem, sampled)
     exact = [tensor.detach().double().requires_grad_() for tensor in problem[:3]]
     (hidden, weight, bias), expected = exact, []

@@ -211,7 +211,6 @@ def test_pretrained_word_vectors(tmp_path) -> None:
 
 
 def test_new_word_vectors_on_a_bilm(tmp_path, caplog) -> None:
-    """Padding and boundaries have zeros, words the bound of Ma and Hovy. No weight of the biLM is left over."""
     small_model().save_pretrained(tmp_path)
     for use_elmo in (True, False):
         model = ElmoForSequenceClassification.from_pretrained(tmp_path, **VECTORS, use_elmo=use_elmo)

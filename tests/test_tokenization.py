@@ -345,7 +345,6 @@ def test_a_tokenizer_saved_while_it_encodes_words_splits_text(tmp_path, monkeypa
 
 
 def test_a_null_word_ends_each_text(tmp_path) -> None:
-    """It is a word like others, of which a user's text may have one, too, and no boundary."""
     ElmoTokenizer("whitespace", null_word="@@NULL@@").save_pretrained(tmp_path)
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path)
     encoded = tokenizer(["a", "a @@NULL@@"], ["b", "c"], padding=True, return_special_tokens_mask=True)

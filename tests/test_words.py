@@ -31,7 +31,6 @@ LM1B = {
 INVISIBLE = {
     "I \u2764\ufe0f you\u200b": ["I", "\u2764\ufe0f", "you"],
     "zero\u200bwidth \u200b \ufe0f.": ["zero", "width", "."],
-    "co\u00adop\u2060en": ["co\u00adop\u2060en"],
     "\u0645\u06cc\u200c\u062e\u0648\u0627 \u200fok": ["\u0645\u06cc\u200c\u062e\u0648\u0627", "ok"],
     "\U0001f469\u200d\U0001f469 1\ufe0f\u20e3 -\u200da": ["\U0001f469\u200d\U0001f469", "1\ufe0f\u20e3", "-", "a"],
     "\ufeffa\0b\x1b[0m": ["a", "b", "[", "0m"],

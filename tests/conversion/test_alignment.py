@@ -37,7 +37,6 @@ def test_a_rotated_copy_is_aligned_by_50_words(tmp_path) -> None:
 
 @torch.no_grad()
 def test_a_head_of_one_language_reads_another(tmp_path, inputs) -> None:
-    """Its weights have no matrix: that of the other biLM is applied, however they come together."""
     for name, aligned in (("en", False), ("es", True)):
         model = small_model(seed=aligned, scalar_mix_alignment=aligned, layer_weights=1)
         if aligned:

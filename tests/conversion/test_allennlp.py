@@ -1,7 +1,5 @@
 """AllenNLP's format: read, held against a second implementation, written back bit by bit, refused when it is wrong."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -47,7 +45,6 @@ TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"],
 
 @pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 def test_the_layers_are_those_of_a_second_implementation(tmp_path, options: dict) -> None:
-    """Also of what is written back: always with projections, the identity where there is none, as AllenNLP wants it."""
     arrays = make_arrays(options, single_cell=options is DEFAULTS)
     paths, back = write_files(tmp_path / "source", options, arrays), tmp_path / "back"
     model = load(*paths)
@@ -108,19 +105,15 @@ def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, 
     np.testing.assert_array_equal(source.arrays["char_encoder.projection.bias"], bias.astype(np.float32))
 
 
-def layers_of_checkpoint(folder: Path) -> list[np.ndarray]:
-    return layers_of(ElmoModel.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder), TEXTS)
-
-
 @pytest.mark.parametrize("lstm", [{}, {"n_layers": 1, "dim": 7}], ids=["projection", "one layer, no projection"])
 def test_a_word_level_model_and_back(lstm: dict, tmp_path) -> None:
-    """In the checkpoint the rows of unknown words and of boundaries are the first; the files keep their order."""
     paths = write_words(tmp_path / "source", lstm=lstm)
     out = convert(paths[0].parent, tmp_path / "out")
     back = export(out, tmp_path / "back")
+    layers = layers_of(ElmoModel.from_pretrained(out), ElmoTokenizer.from_pretrained(out), TEXTS)
     for options, weights in (paths, (back / "options.json", back / "weights.hdf5")):
         reference = NumpyELMo(options, weights)
-        for found, words in zip(layers_of_checkpoint(out), TEXTS, strict=True):
+        for found, words in zip(layers, TEXTS, strict=True):
             np.testing.assert_allclose(found, reference.layers(words)[0], rtol=0, atol=1e-5)
     for folder in (out, back):
         assert (folder / "vocab.txt").read_text(encoding="utf-8").split() == WORDS

@@ -24,11 +24,6 @@ UNLIKE = {"bcn": "pre_encode_feedforward.hidden_dims", "esim": "projection_feedf
 INPUTS = {"tags": ("words",), "roles": ("words", "predicate"), "label": ("words",), "pair": ("premise", "hypothesis")}
 
 
-def inputs_of(expected: dict[str, Any]) -> list[Any]:
-    rows = [tuple(row[name] for name in INPUTS[expected["kind"]]) for row in expected["instances"]]
-    return [row if len(row) > 1 else row[0] for row in rows]
-
-
 def logits_of(folder: Path, rows: list[Any], **fields: Any) -> list[np.ndarray]:
     """The logits of each row by itself, without boundaries."""
     (name,) = AutoConfig.from_pretrained(folder).architectures
@@ -42,7 +37,9 @@ def logits_of(folder: Path, rows: list[Any], **fields: Any) -> list[np.ndarray]:
 def compare(archive: Path, folder: Path, **fields: Any) -> None:
     """An archive's logits and predictions by AllenNLP, in `expected.json` beside it, with ours."""
     expected = json.loads(archive.with_name("expected.json").read_text(encoding="utf-8"))
-    out, rows, instances = convert(archive, folder), inputs_of(expected), expected["instances"]
+    out, instances = convert(archive, folder), expected["instances"]
+    rows = [tuple(row[name] for name in INPUTS[expected["kind"]]) for row in instances]
+    rows = [row if len(row) > 1 else row[0] for row in rows]
     if fields:  # of AllenNLP's without the state after the first text
         instances = [row["without_state"] for row in instances]
     theirs = [np.array(row["logits"]) for row in instances]

@@ -152,7 +152,6 @@ def test_sentences_that_are_all_without_words(source, how: dict) -> None:
 
 
 def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(source) -> None:
-    """With the place of `@@UNKNOWN@@` a word has the vector of that word; with a place beyond the list, its own."""
     cached = ["@@PADDING@@", "@@UNKNOWN@@", *sorted({word for row in FIRST for word in row})]
     ids, stop, plain = batch_to_ids(FIRST), cached.index("."), Elmo(*source, 1, dropout=0.0)
     by_place = Elmo(*source, 1, dropout=0.0, vocab_to_cache=cached)

@@ -141,7 +141,6 @@ def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) 
 @pytest.mark.parametrize("changes", ARCHITECTURES, ids=str)
 @torch.no_grad()
 def test_vectors_are_those_of_the_modules(changes: dict, ran) -> None:
-    """In a narrower row, a word has other windows."""
     model, _ = make(**changes)
     length, widest = model.config.max_word_length, max(width for width, _ in model.config.char_filters)
     for width in (length, max(length - 1, widest), length):
@@ -283,7 +282,6 @@ def test_hooks_of_gradients_are_called(encoder, ran) -> None:
 
 @torch.no_grad()
 def test_calls_for_the_modules(ran) -> None:
-    """With weights of inference mode, with a large vocabulary."""
     large = encoder_of(char_vocab_size=70_000)
     many = spelled(["a", "b"])
     many[1, 1] = 69_999

@@ -137,7 +137,6 @@ def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, direct
 
 
 def test_a_row_has_the_same_bits_among_others(kind):
-    """The last rows, which are of no full block, and one row alone, which has a loop of its own."""
     rows = kind.rows
     call = layer(kind, [rows] * 4)
     together = run(kind, call)[0].unflatten(1, (4, rows))
@@ -182,7 +181,6 @@ def test_follows_each_weight(kind):
 
 
 def test_large_gates_and_long_sums(kind):
-    """More numbers than are added at a time, and more words than a small batch multiplies at a time."""
     call = layer(kind, [kind.rows] * 40, (224, 192, 320))
     for own in call.weights:
         own.bias[::2].mul_(1000)
@@ -218,7 +216,6 @@ def test_products_of_pytorch_may_use_the_tiles_in_between(kind):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_the_cell_in_c_equals_that_of_pytorch(dtype):
-    """Which computes float64; over the whole range of the gates, on rows of larger tensors."""
     machine.require("C")
     rows, size = 3, 37
     torch.manual_seed(0)

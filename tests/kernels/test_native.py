@@ -97,7 +97,6 @@ def runs() -> list[tuple[str, str]]:
 
 
 def test_it_is_compiled_once_in_a_private_folder(home, tmp_path, monkeypatch, warnings) -> None:
-    """A damaged library is compiled again; where there is no compiler, a library is found that was compiled before."""
     count = tmp_path / "count"
     script = f'case "$*" in *--version*) printf "\\377\\n";; *) echo >> {count}; exec {machine.compiler()} "$@";; esac'
     monkeypatch.setenv("CC", a_compiler(tmp_path, script))

@@ -124,7 +124,6 @@ def test_parameters_in_any_layout(trained: bool, dtype: torch.dtype, layout: Cal
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_characters(trained: bool, data: st.DataObject) -> None:
-    """One parameter or words of another shape: an error, or the vectors of plain PyTorch, which broadcasts biases."""
     ids = torch.randint(1, 100, (3, data.draw(st.sampled_from([1, 2, 3, 50]))))
     name = data.draw(st.sampled_from(["", *PARAMETERS]))
     module, parameter = ENCODER.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]

@@ -54,7 +54,6 @@ def test_the_softmax_begins_with_the_frequencies_of_its_sampler_and_words_may_be
 
 
 def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, tmp_path):
-    """A word that is new in the vocabulary begins with the vector of `<UNK>`; others keep theirs."""
     how = SMALL | {"config": TINY | {"char_filters": []}, "max_steps": 30, "save_strategy": "no", "learning_rate": 0.02}
     result = pretrain(files["general"], tmp_path / "out", files["held_out"], vocabulary_size=9, **how)
     assert result.after.mean < result.before.mean
@@ -126,8 +125,6 @@ def test_a_new_vocabulary_for_an_old_model(trained, files, tmp_path, caplog):
     assert adapted.vocabulary == words
     assert adapted.split_into_words(["The ASSAY"]) == [["the", "assay"]]
     assert (adapted.split_special_tokens, adapted.words, adapted.padding_side) == (False, ["the"], "left")
-    old, new = (ElmoForPreTraining.from_pretrained(place).lm_head.weight for place in (begun, folder))
-    assert torch.equal(new[3:5], old[[2, tokenizer.vocabulary.index("the")]])
 
 
 @pytest.mark.parametrize("pretokenized", [False, True])

@@ -142,7 +142,6 @@ def test_nothing_is_overwritten_unasked(run, files, removed, resumed):
 
 
 def test_a_model_is_overwritten_if_asked_and_copies_of_checkpoints_stay(run, files, tmp_path):
-    """The copies have more steps than the new run, and its limit of checkpoints is reached."""
     copies = [shutil.copytree(run / "checkpoint-5", run / name) for name in ("checkpoint-good", "checkpoint-5-good")]
     before = list(map(contents, copies))
     how = {**SMALL, **STEPS, "max_steps": 3, "save_steps": 1}

@@ -71,7 +71,6 @@ def test_an_answer_is_the_label_of_the_pieces_that_have_all_its_words(words) -> 
 
 
 def test_a_question_that_leaves_a_passage_no_room_makes_longer_rows(words) -> None:
-    """By default, one of 252 words or more; the other rows are as without it."""
     long, passages = " ".join(["which"] * 260), [PASSAGES[0], " ".join(PASSAGES[1:2] * 70)]
     columns = encode_questions(words, [QUESTIONS[0], long], passages)
     assert columns["piece"] == [[0, 6, 0, 11], [1, 263, 0, 512], [1, 263, 384, 386]]

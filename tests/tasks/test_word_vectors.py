@@ -26,7 +26,6 @@ def binary(separator: bytes) -> bytes:
 
 FILES = {
     "glove.txt": text(header=False),
-    "glove.txt.gz": gzip.compress(text(header=False), mtime=0),
     "word2vec.txt": text(header=True),
     "fasttext.vec": text(header=True, ending=" \n"),
     "tabs.txt": text(header=False).replace(b" ", b"\t"),
