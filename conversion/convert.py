@@ -7,10 +7,9 @@ from pathlib import Path
 
 from hf_elmo.reading.files import read_start
 
-from .alignment import add_alignment
 from .allennlp import read_allennlp
 from .allennlp_archive import read_archive
-from .checkpoint import Source, require_absent, write_checkpoint
+from .checkpoint import Source, add_alignment, require_absent, write_checkpoint
 from .files import find_files, unpack
 from .manylangs import read_manylangs
 from .published import PUBLISHED, download, page
