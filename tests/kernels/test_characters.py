@@ -225,23 +225,15 @@ def test_a_fork_while_another_thread_computes(encoder, monkeypatch, threads) -> 
     threads(1)  # OpenMP's threads do not survive a fork
     begun, go_on, compute = Event(), Event(), WordVectors._compute
     monkeypatch.setattr(WordVectors, "_compute", lambda *x: (begun.set(), go_on.wait(), compute(*x)))
-
-    @torch.no_grad()
-    def run(child: bool = False) -> None:
-        if child:
-            go_on.set()
-        with kernels.use("word-cache"):
-            encoder(spelled())
-
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(run)
+        pool.submit(by_cache := torch.no_grad()(lambda: encoder(spelled())))
         begun.wait()
-        process = get_context("fork").Process(target=run, args=(True,))
-        process.start()
-        process.join(20)
-        process.kill()
+        child = get_context("fork").Process(target=lambda: (go_on.set(), by_cache()))
+        child.start()
+        child.join(20)
+        child.kill()
         go_on.set()
-    assert process.exitcode == 0
+    assert child.exitcode == 0
 
 
 class Adapter(nn.Linear):
