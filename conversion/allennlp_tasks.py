@@ -93,9 +93,10 @@ class Archive:
     def embed(self, part: Settings, name: str, elmo_apart: bool = False) -> Columns:
         """Takes a text field embedder, the module `name`: word vectors, features of characters and ELMo, each once."""
         with part:
-            part.expect(type=(None, "basic"))
-            embedders = part.pop("token_embedders", None) or dict(part)
-            part.clear()
+            part.expect(type=(None, "basic"), allow_unmatched_keys=(False, True))
+            if "token_embedders" not in part:  # before AllenNLP 1.0
+                part["token_embedders"] = {name: part.pop(name) for name in list(part)}
+            embedders = part.pop("token_embedders")
         columns: Columns = {}
         for key in sorted(embedders):
             with Settings(embedders[key], f"{part.where}.{key}") as embedder, self.indexers.part(key) as indexer:
@@ -198,9 +199,12 @@ class Archive:
             raise part.unknown(name, size)
 
     def read_pairs(self, model: Settings) -> None:
-        """Takes what a classifier of pairs has: its attention, and the word that its tokenizer puts after each text."""
         with model.part("matrix_attention") as attention:
             attention.expect(type="dot_product")
+        self.fields |= {"classifier_text_pairs": True, "carry_state": True}
+
+    def read_reader(self) -> None:
+        """Takes what the reader does to a text: it may put a word after it."""
         with self.reader.part("tokenizer") as tokenizer:
             words = tokenizer.pop("end_tokens", None) or [None]
             if len(words) > 1:
@@ -208,7 +212,7 @@ class Archive:
             tokenizer.pop("type", None)
             tokenizer.expect(start_tokens=None)
         self.tokenizer["null_word"] = words[0]
-        self.fields |= {"classifier_text_pairs": True, "carry_state": True}
+        self.reader.expect(max_sequence_length=None)
 
     def lstm(self, name: str, ours: str, layers: int = 1) -> None:
         parts = [f"{kind}_{half}_l{i}" for i in range(layers) for kind in ("weight", "bias") for half in ("ih", "hh")]
@@ -259,7 +263,7 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
     labels = list(archive.fields["id2label"].values())
     encoding = model.expect(label_encoding=tuple(SCHEMES))
-    scheme = SCHEMES[encoding] if model.pop("constrain_crf_decoding", encoding is not None) else None
+    scheme = SCHEMES[encoding] if model.pop("constrain_crf_decoding", None) in (None, True) else None
     allowed = np.ones((len(labels) + 1,) * 2, bool) if scheme is None else np.array(allowed_transitions(labels, scheme))
     theirs = archive.take("crf._constraint_mask").astype(bool)
     theirs = np.delete(np.delete(theirs, -1, axis=0), -2, axis=1)  # nothing follows the end, nor precedes the start
@@ -331,10 +335,12 @@ def esim(archive: Archive, model: Settings) -> None:
 
 def decomposable_attention(archive: Archive, model: Settings) -> None:
     archive.read_pairs(model)
-    archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
-    for part in ("attend", "compare"):
+    order = reorder(archive.embed(model.part("text_field_embedder"), "_text_field_embedder"))
+    both = np.concatenate((order, order + len(order)))  # what is compared are two vectors
+    for part, columns in (("attend", order), ("compare", both)):
         ours = f"classifier.interaction.{part}"
         sizes = dense(archive, model, f"{part}_feedforward", "relu", ours, module="._module")
+        archive.arrays[f"{ours}.0.weight"] = archive.arrays[f"{ours}.0.weight"][:, columns]
         archive.fields[f"decomposable_{part}_sizes"] = sizes
     ours = "classifier.dense", "classifier.out_proj"
     hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], *ours)
@@ -355,6 +361,7 @@ def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidd
         architecture = "ElmoForTokenClassification" if kind in TAGGERS else "ElmoForSequenceClassification"
         archive.fields |= {"architectures": [architecture], "hidden_size": hidden_size}
         archive.fields["id2label"] = dict(enumerate(archive.vocabulary("labels")))
+        archive.read_reader()
         TYPES[kind](archive, model)
     if archive.tensors:
         raise ValueError(f"{folder / 'weights.th'} has {min(archive.tensors)!r}, which no head here has: {ONLY_BILM}.")

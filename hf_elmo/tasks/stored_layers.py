@@ -71,7 +71,8 @@ def store_layers(
     features["special_tokens_mask"] = Sequence(Value("int8"))
     if not len(dataset):  # `map` would return it as it is
         return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")
-    parts = VERSION, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs, model_fingerprint(model.elmo)
+    how = model.reads_text_pairs, model.config.carry_state
+    parts = VERSION, dataset._fingerprint, dtype, model.dtype, *how, model_fingerprint(model.elmo)
     fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     with evaluation_mode(model), torch.autocast(model.device.type, enabled=False):
         stored = dataset.map(

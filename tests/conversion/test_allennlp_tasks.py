@@ -1,6 +1,7 @@
 """Task models of AllenNLP as heads with the same predictions: archives that AllenNLP wrote, and one made here."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,26 @@ def test_archives_of_other_sizes_and_options(options: list[str], allennlp_python
     compare(tmp_path / options[0] / "model.tar.gz", tmp_path / "out")
 
 
+def test_words_after_elmo_in_decomposable_attention(shared, tmp_path) -> None:
+    """Word vectors that no layer reads change nothing: AllenNLP has their columns behind ELMo's."""
+    source = shared / "data" / "allennlp_tasks" / "decomposable"
+    folder = tmp_path / "task"
+    shutil.unpack_archive(source / "model.tar.gz", folder)
+    shutil.copy(source / "expected.json", tmp_path)
+    settings = json.loads((folder / "config.json").read_text())
+    settings["model"]["text_field_embedder"]["token_embedders"]["tokens"] = {"type": "embedding", "embedding_dim": 3}
+    settings["dataset_reader"]["token_indexers"]["tokens"] = {"type": "single_id"}
+    write_lines(folder / "config.json", [json.dumps(settings)])
+    write_lines(folder / "vocabulary" / "tokens.txt", ["@@UNKNOWN@@", "the"])
+    state = torch.load(folder / "weights.th")
+    for part, count in (("attend", 1), ("compare", 2)):
+        name = f"_{part}_feedforward._module._linear_layers.0.weight"
+        state[name] = nn.functional.pad(state[name].unflatten(1, (count, -1)), (0, 3)).flatten(1)
+    state["_text_field_embedder.token_embedder_tokens.weight"] = torch.ones(3, 3)
+    torch.save(state, folder / "weights.th")
+    compare(folder, tmp_path / "out")
+
+
 @pytest.fixture
 def tagger(source, tmp_path) -> tuple[Path, dict, dict]:
     """A tagger with an encoder of PyTorch over ELMo, then words: its folder, settings and tensors."""
@@ -123,9 +144,20 @@ def test_what_is_not_known_is_refused_by_its_name(tagger, tmp_path) -> None:
         "model.label_encoding": {"label_encoding": "BMES"},
         "crf.start_transitions": {"include_start_end_transitions": True},
         "model.twice": {"twice": 2},
+        "embedder_to_indexer_map": {
+            "text_field_embedder": settings["model"]["text_field_embedder"]
+            | {"embedder_to_indexer_map": {"tokens": "x"}}
+        },
     }
-    for name, change in changes.items():
-        write_lines(folder / "config.json", [json.dumps(settings | {"model": settings["model"] | change})])
+    reader = settings["dataset_reader"]
+    readers = {
+        "max_sequence_length": {"max_sequence_length": 8},
+        "start_tokens": {"tokenizer": {"start_tokens": ["a"]}},
+    }
+    cases = {name: settings | {"model": settings["model"] | change} for name, change in changes.items()}
+    cases |= {name: settings | {"dataset_reader": reader | change} for name, change in readers.items()}
+    for name, case in cases.items():
+        write_lines(folder / "config.json", [json.dumps(case)])
         with pytest.raises(ValueError, match=name):
             convert(folder, tmp_path / "out")
     write_lines(folder / "config.json", [json.dumps(settings)])

@@ -79,6 +79,14 @@ def test_the_file_is_reused_for_the_same_weights_only(tmp_path, tokenizer, head)
     assert len(list(tmp_path.glob("*.arrow"))) == 3
 
 
+@pytest.mark.parametrize("head", ["pairs"])
+def test_a_carried_state_has_a_file_of_its_own(tmp_path, tokenizer, head) -> None:
+    for model in (make(head), make(head, carry_state=True)):
+        collate, rows = LayersCollator(tokenizer, model), data(tokenizer, head)
+        stored = collate(list(store_layers(model, rows, "float32", tmp_path)))
+        torch.testing.assert_close(model(**stored).logits, model(**collate(list(rows))).logits)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("head", "dtype"), [("classifier", "float16"), ("pairs", "bfloat16"), ("tagger", "float16")])
 def test_batches_have_the_loss_of_input_ids_and_only_layers_of_this_bilm(tokenizer, head, dtype, side) -> None:
