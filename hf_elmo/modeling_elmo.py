@@ -431,8 +431,7 @@ class ElmoLSTM(nn.Module):
         self, x: Tensor, state: State, batch_sizes: Sequence[int], directions: Sequence[int]
     ) -> tuple[Tensor, State]:
         """Runs the LSTMs of some directions by [`bilstm_layer`]."""
-        weights = [self.weights(direction) for direction in directions]
-        return bilstm_layer(x, state, batch_sizes, weights, *self.clips)
+        return bilstm_layer(x, state, batch_sizes, [self.weights(direction) for direction in directions], *self.clips)
 
 
 class ElmoLayer(GradientCheckpointingLayer):

@@ -238,9 +238,8 @@ class ElmoHead(nn.Module):
         self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
         self.vectors_size += self.word_characters.output_size if config.word_characters else 0
-        # The sizes of the parts of an encoded word.
         self.encoder = None
-        self.sizes = [self.vectors_size + extra_size]
+        self.sizes = [self.vectors_size + extra_size]  # of the parts of an encoded word
         if lstm is not None or config.encoder_type not in (None, "decomposable"):
             self.encoder = ElmoTaskEncoder(config, self.vectors_size + extra_size, lstm or ElmoBiLSTM)
             self.sizes = [self.encoder.bilstm.output_size] + [config.hidden_size] * (self.output_mix is not None)
@@ -251,9 +250,8 @@ class ElmoHead(nn.Module):
     def embed(self, read: ElmoTexts) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """For each text what `encode` reads: `[x; ELMo]` `[batch, words, vectors_size]`, the mask `[batch, words]` and,
         with `config.elmo_at_output`, the second mix of ELMo `[batch, words, 2P]`."""
-        mixes = [
-            mix and read.packing.pad(mix(read.layers, read.alignment)) for mix in (self.scalar_mix, self.output_mix)
-        ]
+        both = self.scalar_mix, self.output_mix
+        mixes = [mix and read.packing.pad(mix(read.layers, read.alignment)) for mix in both]
         embedded = []
         for text in read.texts:
             vectors, output_mix = (mix if mix is None else text.align(mix) for mix in mixes)

@@ -144,8 +144,7 @@ WORD_SPLITTINGS = {
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     """The Rust tokenizer, which splits text and tracks offsets. It has no vocabulary: each word is one unknown token.
     Of a backend loaded from a checkpoint, a user's own pre-tokenizer and normalizer are kept."""
-    # No text contains the only piece, "": no word is cut.
-    backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
+    backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text has the only piece: no word is cut
     parts = [(backend.pre_tokenizer, backend.normalizer), *WORD_SPLITTINGS.values()]
     state, *known = [[part and part.__getstate__() for part in pair] for pair in parts]
     pre_tokenizer, normalizer = copy.deepcopy(WORD_SPLITTINGS[word_splitting])
