@@ -83,8 +83,7 @@ def embed(
             ...), or, if pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
             `embedding`. A FASTA sequence's array has its identifier as name (Parquet: column `id`; none in text).
             `.txt` and `.txt.gz` have a line for each word: the word, a tab and its numbers (those of all layers, one
-            layer after another), and a blank line after each row; if pooled, a line for each row, with all of its
-            words. With `None`, the vectors are returned.
+            layer after another), and a blank line after each row; if pooled, one with all words. `None` returns them.
         tokenizer: splits text into words and characters; by default that of the model's folder, else `ElmoTokenizer()`.
         layers: `"mix"` (the scalar mix), `"sum"` (of all layers, as in SeqVec), `"all"` (each, 0 first) or a number.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
@@ -96,8 +95,7 @@ def embed(
             Longer rows are embedded in pieces, with the same result.
         shard_tokens: the tokens (by default 16 batches) within which rows are sorted by length, and saved together.
         input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"fasta"`, `"conll"`; by default as it ends.
-        text_column: the column or key with the text; for CSV without a header and for CoNLL, the index of the column.
-        encoding: the encoding of the input file.
+        text_column, encoding: the column or key with the text (without names its index), and the file's encoding.
         pretokenized: whether whitespace separates the words of text. (A row that is a list is never split again.)
         overwrite, restart: replace `output` if it exists; discard what an interrupted run of it left.
         progress: show a progress bar, by default on a terminal only; `"lines"` prints one each half minute elsewhere.

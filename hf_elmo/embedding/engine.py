@@ -256,7 +256,7 @@ class CorpusEncoder:
             return self.model.scalar_mix(layers)[None]
         if self.layers == "sum":
             return layers.sum(0, keepdim=True, dtype=torch.float32)
-        return layers if self.layers == "all" else layers[self.layers :][:1]
+        return layers if self.layers == "all" else layers[self.layers][None]
 
     def _distinct_words(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """The character ids `[distinct, characters]` of the distinct words in the spans of all rows, and the index of
@@ -267,8 +267,7 @@ class CorpusEncoder:
             tokens += row[max(begin - 1, 0) : end - 1]
             tokens += (END,) if end == len(row) + BOUNDARIES else ()
         ids, indices = self.speller.distinct(tokens)
-        device = self.model.device
-        return torch.from_numpy(ids).to(device), torch.tensor(indices, device=device)
+        return torch.from_numpy(ids).to(self.model.device), torch.tensor(indices, device=self.model.device)
 
     def _encode_long(self, rows: EmbeddedRows, group: list[int]) -> None:
         """Encode rows (longest first) in pieces, side by side."""
@@ -298,8 +297,7 @@ class CorpusEncoder:
         step = self.budget // len(words)
         state = None
         for done in range(0, lengths[0], step):
-            # Rows that have ended are the last ones, because the longest come first.
-            here = sum(length > done for length in lengths)
+            here = sum(length > done for length in lengths)  # those that have ended are the last, shortest ones
             spans = [(done, min(done + step, length)) for length in lengths[:here]]
             if direction == BACKWARD:
                 spans = [(length - end, length - begin) for length, (begin, end) in zip(lengths, spans, strict=False)]

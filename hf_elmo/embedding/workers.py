@@ -45,8 +45,7 @@ class Embedder:
         model: the name or folder of an ELMo, which each worker must find; `None` for the model that ships with hf_elmo.
             A worker raises an error if the model's files are not the same as when the embedder was made.
         layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`embed`].
-        text_column: the column of the texts, each a string or a list of words; by default the first of `text`,
-            `sentence`, `words` and `tokens` that exists, or else the only column.
+        text_column: that of the texts, by default the first of `text`, `sentence`, `words`, `tokens`, or the only one.
         column: the column to add, with the vectors of each row: `[words, 2P]`, or with `layers="all"`
             `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`. 2P is the size of a vector.
         words_column, threads: a column to add with each row's words; PyTorch's threads in each process, see above.
@@ -80,8 +79,7 @@ class Embedder:
         """A batch with its vectors.
 
         Args:
-            batch: columns by name, each a list or an array; or a pandas `DataFrame`, or a pyarrow `Table` or
-                `RecordBatch`; or a list of texts; or an iterator of any of these.
+            batch: columns (lists, arrays) by name, a DataFrame, a Table, a RecordBatch, texts, or an iterator of these.
             rank: the number of this worker among the workers of its machine.
 
         Returns:
@@ -114,8 +112,7 @@ class Embedder:
         if is_arrow:
             table = rows.table()
             for name, source in ((self.column, "embedding"), (self.words_column, "words")):
-                if name is not None:
-                    batch = batch.append_column(name, table[source].chunk(0))
+                batch = batch if name is None else batch.append_column(name, table[source].chunk(0))
             return batch
         columns = {self.column: list(map(_nested, rows.result())) if is_frame else rows.result()}
         if self.words_column is not None:

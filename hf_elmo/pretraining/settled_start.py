@@ -25,9 +25,8 @@ def settle(
     fixed, so a sentence still gets the same vectors whatever was read before, alone or in a batch. The start is saved
     with the weights (`config.settled_start`); `from_pretrained(folder, settled_start=False)` leaves it out.
 
-    This helps a biLM that was trained like bilm-tf's, which carries the state from sentence to sentence and starts from
-    zeros only once: such a biLM predicts the first words after zeros badly. A biLM that was trained with
-    `reset_state=True`, like the model that ships with hf_elmo, has learned to start from zeros.
+    This helps a biLM that was trained like bilm-tf's, with the state carried from sentence to sentence: it predicts the
+    first words after zeros badly. One trained with `reset_state=True`, as that which ships, starts from zeros well.
 
     Args:
         model: any model with a biLM; it is changed in place.

@@ -33,9 +33,8 @@ class Texts:
         inputs, reading: what is read, and how: the arguments of [`Rows`].
         tokenizer, documents: what splits sentences, if not whitespace; whether texts are documents, not sentences.
 
-    Each pass over a stream (`datasets.IterableDataset`) must give the same rows in the same order, as a stream does
-    that is shuffled with a seed. Among processes, a stream is divided by shards (files) if their number is a multiple
-    of the number of processes, otherwise by rows.
+    Each pass over a stream (`datasets.IterableDataset`) must give the same rows in the same order, as if shuffled with
+    a seed. It is divided by shards (files) if their number is a multiple of that of processes, otherwise by rows.
     """
 
     def __init__(

@@ -145,9 +145,8 @@ class ElmoPreTrainer(Trainer):
     same updates as an uninterrupted run. In distributed training each process reads its part of the text, repeatedly.
 
     The words of the text are counted before the first update only if their number matters: for `num_train_epochs`, for
-    what is done each epoch (`save_strategy`, `eval_strategy`, `logging_strategy`), and for
-    `gradient_accumulation_steps` above 1, because the last update of an epoch takes the batches that are left.
-    Otherwise `epoch` in the logs is the fraction of `max_steps` that is done.
+    strategies by epoch, and for `gradient_accumulation_steps` above 1, because the last update of an epoch takes the
+    batches that are left. Otherwise `epoch` in the logs is the fraction of `max_steps` that is done.
 
     If a weight is not finite, the training stops with an error at the next log, evaluation or save, and is not saved.
 
@@ -226,8 +225,7 @@ class ElmoPreTrainer(Trainer):
 
         Raises:
             FileNotFoundError: there is no whole checkpoint.
-            ValueError: the text, the recipe, the configuration or the number of processes is not that of the
-                interrupted run, or not the same in all processes.
+            ValueError: text, recipe, configuration or number of processes differ from the run's, or between processes.
             FloatingPointError: the training diverged.
         """
         if resume_from_checkpoint is True:

@@ -122,9 +122,8 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
     model.config.vocab_size = len(new)
     encoder = model.base_model.char_encoder
     if encoder.word_embedding is not None and model.config.char_units == "bytes":
-        of_old = embedded_ids(old.words)
         of_new = embedded_ids(new.words)
         table = head.weight.new_zeros(max(of_new) + 1, model.config.word_embedding_size)
-        table[of_new] = encoder.word_embedding.weight[of_old][source]
+        table[of_new] = encoder.word_embedding.weight[embedded_ids(old.words)][source]
         encoder.word_embedding = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0)
         model.config.word_vocab_size = len(table)

@@ -22,11 +22,9 @@ def classification_metrics() -> Metrics:
         from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        predicted = prediction.predictions
-        labels = prediction.label_ids
-        is_known = (labels != IGNORE_INDEX).reshape(len(labels), -1).all(1)
-        predicted = predicted[is_known]
-        labels = labels[is_known]
+        is_known = (prediction.label_ids != IGNORE_INDEX).reshape(len(prediction.label_ids), -1).all(1)
+        predicted = prediction.predictions[is_known]
+        labels = prediction.label_ids[is_known]
         if predicted.dtype.kind == "f":  # else `preprocess_logits_for_metrics` has chosen the labels
             is_one_of_several = labels.size < predicted.size
             if not is_one_of_several and not np.isin(labels, (0, 1)).all():

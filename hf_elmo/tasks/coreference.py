@@ -106,8 +106,7 @@ def encode_document(
     Args:
         tokenizer: the model's.
         document: a text with one sentence per line, or a list of sentences, lists of words. Blank ones are left out.
-        clusters: for training, each a list of mentions. A mention is a pair: its first and last word, counted over
-            the document from 0. The clusters become `labels` `[mentions, 3]`.
+        clusters: lists of mentions: first and last word, from 0 in the document. They become `labels` `[mentions, 3]`.
         speakers: the speaker of each sentence or line, or `None`. They become `speaker_ids` `[positions]`.
 
     Returns:
@@ -167,11 +166,8 @@ def _of_mentions(rows: Iterable[Sequence]) -> list[list[Span]]:
 def coreference_metrics(singletons: bool = False) -> Metrics:
     """`compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
     fraction of the mentions in `labels` that are among the model's `spans`; the model finds no others. Choose the best
-    checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss does not count wrong clusters.
-
-    Args:
-        singletons: whether clusters of one mention in `labels` count. CoNLL-2012 has none, and the model predicts none.
-    """
+    checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss counts no wrong clusters. Clusters of one
+    mention in `labels` count if `singletons`: CoNLL-2012 has none, and the model predicts none."""
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         clusters, spans, *_ = prediction.predictions
@@ -249,8 +245,7 @@ def resolve(
     Args:
         model, tokenizer, device: as for [`predict`].
         documents: each a text with one sentence per line, or a list of sentences, each a list of words.
-        speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
-        genres: the genre of each document, for a model with `coreference_num_genres`.
+        speakers, genres: of each document the speakers, as in [`encode_document`], and the genre, if the model has any.
 
     Raises:
         ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.

@@ -68,12 +68,10 @@ def predict(
         model: a model with a head, or its name or folder.
         inputs: texts, each a string or a list of words; or the path of a file, as for [`embed`]. Pairs
             `(text, pair)` for a model that reads pairs; `(question, passage)`, two strings, for question answering;
-            `(text, index)`, with the index of the predicate's word, for a tagger of semantic roles. A text for
-            coreference is a document with one sentence per line.
-        output: the file to write. `.jsonl` has a record for each row. `.tsv` has a line for each row: the label and its
-            probability; with several labels at once each label and its probability; the values of a regression; an
-            answer and its score. For a tagger it has a line for each word with its tag, and a blank line after each
-            row. Coreference needs `.jsonl`. With `None`, records are returned.
+            `(text, index of the predicate's word)` for semantic roles. For coreference, a text has a sentence a line.
+        output: the file to write. `.jsonl` has a record for each row. `.tsv` has a line for each row: the label, or
+            several, each with its probability; the values of a regression; an answer and its score; for a tagger a
+            line for each word and its tag, and a blank line; nothing of coreference. With `None`, records are returned.
         tokenizer: by default the tokenizer of the model's folder.
         device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.

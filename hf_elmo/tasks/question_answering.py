@@ -47,9 +47,8 @@ def encode_questions(
             position 0 ("no answer") if true, otherwise -100, which has no loss.
         max_length: positions of a row: the question, a piece of the passage, and four boundaries. Rows are longer if
             the question is so long that a piece would have no more than `stride` words.
-        stride: the number of words that a piece shares with the piece before.
+        stride, pretokenized: the words that a piece shares with the one before; whether whitespace separates words.
         numbers: of the questions, for `piece`; by default 0, 1, ... A `map` must pass them: each batch begins at 0.
-        pretokenized: whether the texts are tokenized already, so that they are split only at whitespace.
         labeled_only: leave out rows without a label, which Trainer's loss would count; [`squad_metrics`] needs them.
 
     Returns:

@@ -66,11 +66,8 @@ def span_metrics(id2label: Mapping[int, str], scheme: str | None = None) -> Metr
     It evaluates the CRF's tags, or without a CRF the best label of each word, or the labels that Trainer's
     `preprocess_logits_for_metrics` chose. Without a scheme, for labels that are no spans, such as parts of speech
     (none begins with `B-`, `I-`, `E-` or `S-`, and not all are `O`, `B`, `I`, `E` or `S`), it gives the accuracy alone.
-
-    Args:
-        id2label: `model.config.id2label`.
-        scheme: of `config.tagging_scheme`, counts spans strictly by the scheme; `None` counts like conlleval.
-    """
+    `id2label` is that of the model's configuration; with its `tagging_scheme` as `scheme`, spans count strictly by the
+    scheme, with `None` like conlleval."""
     with extra_needed("train"):
         from seqeval import metrics
         from seqeval import scheme as schemes
@@ -108,9 +105,8 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     """The arguments of one predicate, from the tag of each word in IOB2: the role of each argument, and its spans.
 
     A span `C-X` belongs to the last argument of role X before it; if there is none, the span is itself an argument of
-    role X. A reference `R-X` is a role of its own. An `I-` tag that continues no span begins a span. The scorer of
-    CoNLL-2005 counts in the same way (Carreras and Marquez 2005).
-    """
+    role X. A reference `R-X` is a role of its own. An `I-` tag that continues no span begins one (as in CoNLL-2005's
+    scorer, Carreras and Marquez 2005)."""
     arguments: list[tuple[str, list[Span]]] = []
     last: dict[str, list[Span]] = {}  # the spans of the last argument of each role
     spans: list[Span] = []  # of the last argument that was found

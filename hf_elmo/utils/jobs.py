@@ -90,9 +90,8 @@ def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, r
                 paths.append(folder / f"{first:09d}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.arrow")
                 if _is_whole(paths[-1]):
                     done += len(part)
-                    bar.n += len(part)
                     bar.initial = done
-                    bar.last_print_n = bar.n  # not counted as this run's speed
+                    bar.last_print_n = bar.n = bar.n + len(part)  # not counted as this run's speed
                 else:
                     if done == first:
                         _say_resumed(bar, done)
@@ -233,15 +232,15 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
         yield lambda *shard: bar.update(_compute(job, *shard))
         return
     file = folder / JOB
-    threads = max(1, torch.get_num_threads() // workers)
-    context = get_context("spawn")
     with _written(file) as draft:
         torch.save(job, draft)
+    context = get_context("spawn")
     devices = context.SimpleQueue()
     for device in devices_of_workers(job.model.device, workers):
         devices.put(device)
     setting = ",".join(enabled()) or "off"  # that of `kernels.use` ends with this process
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads, setting))
+    starts_with = devices, max(1, torch.get_num_threads() // workers), setting
+    pool = ProcessPoolExecutor(workers, context, _start_worker, starts_with)
     pending: deque[Future[int]] = deque()
 
     def compute(*shard: Any) -> None:
@@ -278,14 +277,14 @@ def _start_worker(devices: Any, threads: int, setting: str) -> None:
     global _device
     os.environ["HF_ELMO_KERNELS"] = setting
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
-    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     _device = devices.get()
 
+    def end_with_parent() -> None:
+        parent_process().join()
+        os._exit(1)
 
-def _end_with_parent() -> None:
-    parent_process().join()
-    os._exit(1)
+    Thread(target=end_with_parent, daemon=True).start()
 
 
 @cache
