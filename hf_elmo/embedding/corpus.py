@@ -174,9 +174,7 @@ class _Embedding(Job):
         write_vectors(draft, shards, self.encoder.layout, rows, self.about, index)
 
 
-def prepare(
-    model: Any, tokenizer: ElmoTokenizer | None, dtype: Dtype, device: Device
-) -> tuple[ElmoModel, ElmoTokenizer]:
+def prepare(model: Any, tokenizer: Any, dtype: Dtype, device: Device) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model, copied if `dtype` is another one or a `device` is given, and the tokenizer."""
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     loaded, tokenizer = ensure_loaded(model, tokenizer, dtype=dtype, device=device)

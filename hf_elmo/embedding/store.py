@@ -63,28 +63,22 @@ def require_writable(output: Path, layout: RowLayout, names: Counter[str], rows:
             raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
 
-def write_vectors(
-    path: Path, shards: Tables, layout: RowLayout, rows: int, about: dict[str, Any], index: dict[str, str]
-) -> None:
-    """Write shards, tables of [`EmbeddedRows`] with so many rows, into a file, whose ending gives the format. Its
-    metadata are `about`; HDF5 has the `index`, the number of each sentence."""
+def write_vectors(path: Path, shards: Tables, layout: RowLayout, rows: int, about: dict, index: dict[str, str]) -> None:
+    """Write shards of [`EmbeddedRows`] into a file by its ending, with `about`, and in HDF5 the sentences' `index`."""
     text = json.dumps(about, default=int)  # a NumPy integer may be the layer
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         _write_parquet(path, shards, layout, text)
     elif suffix in (".txt", ".gz"):
         _write_text(path, shards, layout)
-    else:
-        if suffix in HDF5:  # on a full disk, h5py writes thousands of lines, and crashes when Python ends
-            shards = iter(tables := list(shards))
-            make_array((sum(table.nbytes for table in tables) + 1024 * rows,), "uint8", path.parent)
-        arrays = _arrays(shards, layout, rows, path.parent)
-        if suffix == ".safetensors":
-            save_file(dict(arrays), path, {METADATA: text})
-        elif suffix == ".npz":
-            _write_npz(path, arrays, text)
-        else:
-            _write_hdf5(path, arrays, index, text)
+    elif suffix == ".safetensors":
+        save_file(dict(_arrays(shards, layout, rows, path.parent)), path, {METADATA: text})
+    elif suffix == ".npz":
+        _write_npz(path, _arrays(shards, layout, rows, path.parent), text)
+    else:  # on a full disk, h5py writes thousands of lines, and crashes when Python ends
+        tables = list(shards)
+        make_array((sum(table.nbytes for table in tables) + 1024 * rows,), "uint8", path.parent)
+        _write_hdf5(path, _arrays(iter(tables), layout, rows, path.parent), index, text)
 
 
 def _numbers(vectors: pyarrow.Array) -> np.ndarray:

@@ -20,10 +20,8 @@ from ..utils.jobs import require_positive
 from .corpus import prepare
 from .engine import CorpusEncoder, EmbeddedRows
 
-# The files that vectors depend on.
-CHECKPOINT_FILE = re.compile(
-    r"(config|tokenizer\w*|character_vocab|.*\.index)\.json|\w*model.*\.(safetensors|bin)|vocab\.txt"
-)
+# The files that vectors depend on, which a worker compares.
+CHECKED = re.compile(r"(config|tokenizer\w*|character_vocab|.*\.index)\.json|\w*model.*\.(safetensors|bin)|vocab\.txt")
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
 
 
@@ -138,7 +136,7 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
         return f"commit {Path(file).parent.name}"
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if CHECKPOINT_FILE.fullmatch(path.name):
+        if CHECKED.fullmatch(path.name):
             with open(path, "rb") as file:
                 digest.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -203,9 +203,8 @@ def _model(init: Any, recipe: str, vocabulary: Vocabulary, config: Mapping[str, 
     settings = {"hidden_dropout": 0.1, **config}
     has_softmax = init and ElmoConfig.from_pretrained(locate(init)).vocab_size is not None
     if not has_softmax:
-        settings = (
-            ({"num_sampled": NUM_SAMPLED} if recipe == "new" else {}) | settings | {"vocab_size": len(vocabulary)}
-        )
+        defaults = {"num_sampled": NUM_SAMPLED} if recipe == "new" else {}
+        settings = {**defaults, **settings, "vocab_size": len(vocabulary)}
     if init:
         model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
     else:

@@ -396,10 +396,9 @@ class ElmoPreTrainer(Trainer):
         """What the updates depend on."""
         arguments = self.args.to_dict()
         schedule = arguments["lr_scheduler_type"]
+        kwargs = arguments["lr_scheduler_kwargs"] or {}
         # A resumed training may be longer if its learning rates depend on the number of steps only in a final decay.
-        decays_last = schedule == "constant_with_warmup" or "num_decay_steps" in (
-            arguments["lr_scheduler_kwargs"] or {}
-        )
+        decays_last = schedule == "constant_with_warmup" or "num_decay_steps" in kwargs
         is_open = schedule == "constant" or (decays_last and not 0 < arguments["warmup_steps"] < 1)
         names = DECISIVE_ARGUMENTS if is_open else (*DECISIVE_ARGUMENTS, "max_steps", "num_train_epochs")
         config = self.accelerator.unwrap_model(self.model).config

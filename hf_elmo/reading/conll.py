@@ -84,9 +84,8 @@ def read_sentences(
             of_words = {len(column.split()) for column in columns if "|" not in column[1:-1]}
             is_sentence = size > 1 and (not of_words or (len(of_words) == 1 and of_words != {1}))
             is_whole = has_wanted and len(columns) == size and not is_sentence
-            if columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#")):
-                continue
-            if wanted[0] != 0 and no_word.fullmatch(columns[0]):
+            is_comment = columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#"))
+            if is_comment or (wanted[0] != 0 and no_word.fullmatch(columns[0])):
                 continue
             if not (is_whole and all(columns[column] for column in wanted)):
                 named = dict(zip(("word", "tag"), wanted, strict=False))

@@ -91,9 +91,7 @@ def store_layers(
 
 
 @torch.no_grad()
-def _compute(
-    model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], dtype: str, batch_tokens: int
-) -> dict[str, list]:
+def _compute(model: ElmoTaskModel, texts: dict, numbers: list[int], dtype: str, batch_tokens: int) -> dict[str, list]:
     """The new columns for some rows of the data set, whose `input_ids` are nested lists `[words, row_length]`."""
     rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
     for number, row in zip(numbers, rows, strict=True):
