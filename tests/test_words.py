@@ -11,7 +11,6 @@ from transformers import AutoTokenizer
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.tokenization_elmo import words_to_character_ids
-from hf_elmo.utils.spelling import BEGIN, END, PADDING, Speller
 
 # A sentence, and its words as the training corpus of the published English models has them.
 LM1B = {
@@ -155,18 +154,3 @@ def test_a_word_that_looks_like_a_boundary_is_one_only_where_asked_for(tokenizer
     for text, how in ("x <S> </S>", {}), (["x", "<S>", "</S>"], {"is_split_into_words": True}):
         ids = tokenizer(text, split_special_tokens=False, **how)["input_ids"]
         assert ids[2:4] == [boundary_ids(BEGIN_SENTENCE), boundary_ids(END_SENTENCE)]
-
-
-@pytest.mark.parametrize(("length", "boundary_words"), [(50, False), (7, True)])
-def test_each_distinct_token_is_spelled_once_as_the_tokenizer_does(length: int, boundary_words: bool) -> None:
-    tokens = [BEGIN, "the", "cat", "", "the", "<pad>", "<S>", "</S>", END, PADDING, BEGIN, "naïve", "cat", END]
-    tokenizer = ElmoTokenizer(max_word_length=length)
-    begin, end = tokenizer("")["input_ids"]
-    special = {BEGIN: begin, END: end, PADDING: [0] * length}
-    how = {"is_split_into_words": True, "add_special_tokens": False, "split_special_tokens": not boundary_words}
-    expected = [special[t] if t in special else tokenizer([t], **how)["input_ids"][0] for t in tokens]
-    speller = Speller(tokenizer, boundary_words)
-    assert speller.characters(tokens).tolist() == expected
-    ids, rows = speller.distinct(tokens)
-    assert len(ids) == len(set(tokens))
-    assert ids[rows].tolist() == expected
