@@ -183,8 +183,7 @@ def identities(config: ElmoConfig) -> dict[str, NamedArrays]:
     """AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For the two fields of the
     configuration, the tensors of projections that change nothing: identities."""
     identity = np.eye(config.projection_size, dtype=np.float32)
-    layers = range(config.num_hidden_layers)
-    cells = [f"bilm.layers.{i}.lstm.weight_hr{suffix}" for suffix in SUFFIXES for i in layers]
+    cells = [f"bilm.layers.{i}.lstm.weight_hr{one}" for one in SUFFIXES for i in range(config.num_hidden_layers)]
     projections = {"cell_projection": dict.fromkeys(cells, identity)}
     if config.char_filters:
         character = {"char_encoder.projection.weight": identity, "char_encoder.projection.bias": 0 * identity[0]}

@@ -164,8 +164,7 @@ def _fields(
     if contents:
         return contents[0], files
     original = PUBLISHED["original"]
-    default = {"options_file": original.files[0]}
-    settings = [(default if _type(part) in EMBEDDERS else {}) | part for part in parts]
+    settings = [({"options_file": original.files[0]} if _type(part) in EMBEDDERS else {}) | part for part in parts]
     named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
     # Many other models also name their file "options.json".
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == original.hosts}

@@ -164,12 +164,11 @@ class Archive:
         ours = "classifier.encoder.bilstm"
         with part:
             kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
-            hidden = part.pop("hidden_size", None)
             layers = part.pop("num_layers", 1)
             part.expect(input_size=sum(columns.values()))
             names = {"lstm": "bilstm", "alternating_lstm": "alternating", "stacked_bidirectional_lstm": "highway"}
             self.fields["encoder_type"] = network or names[kind]
-            self.fields |= {"encoder_hidden_size": hidden, "encoder_num_layers": layers}
+            self.fields |= {"encoder_hidden_size": part.pop("hidden_size", None), "encoder_num_layers": layers}
             if kind == "lstm":
                 if not part.pop("bidirectional", False):
                     raise part.unknown("bidirectional", False)
@@ -184,7 +183,7 @@ class Archive:
                     self.highway_cell(cell, f"{ours}.layers.{i}")
                 firsts = [f"{ours}.layers.{i}.weight_ih" for i, _ in enumerate(directions)]
         for first in firsts if columns.keys() <= set(PARTS) else ():
-            self.arrays[first] = self.arrays[first][:, reorder(columns)]
+            self.reorder(first, columns)
 
     def inner_lstm(self, part: Settings, name: str, ours: str) -> None:
         """Takes an LSTM of one layer and of the encoder's size, as heads here have them."""
@@ -218,6 +217,14 @@ class Archive:
         parts = [f"{kind}_{half}_l{i}" for i in range(layers) for kind in ("weight", "bias") for half in ("ih", "hh")]
         self.move({f"{name}._module": ours}, [part + suffix for part in parts for suffix in ("", "_reverse")])
 
+    def reorder(self, name: str, columns: Columns, order: Sequence[str] = PARTS) -> None:
+        """Puts the columns of a weight, of one or several such vectors, into this order from AllenNLP's."""
+        ends = dict(zip(columns, accumulate(columns.values()), strict=True))
+        index = [np.arange(ends[part] - columns[part], ends[part]) for part in order if part in columns]
+        weight = self.arrays[name]
+        vectors = weight.reshape(len(weight), -1, sum(columns.values()))
+        self.arrays[name] = vectors[:, :, np.concatenate(index)].reshape(weight.shape)
+
     def highway_cell(self, cell: str, ours: str) -> None:
         """Only the linear map of the state has a bias, which lacks the highway's input, or both maps have one."""
         bias = self.take(f"{cell}.state_linearity.bias")
@@ -227,12 +234,6 @@ class Archive:
         self.arrays[f"{ours}.bias"] = bias
         self.arrays[f"{ours}.weight_ih"] = self.take(f"{cell}.input_linearity.weight")
         self.arrays[f"{ours}.weight_hh"] = self.take(f"{cell}.state_linearity.weight")
-
-
-def reorder(columns: Columns, order: Sequence[str] = PARTS) -> np.ndarray:
-    """The index in AllenNLP's concatenation of each column of ours."""
-    ends = dict(zip(columns, accumulate(columns.values()), strict=True))
-    return np.concatenate([np.arange(ends[part] - columns[part], ends[part]) for part in order if part in columns])
 
 
 def dense(
@@ -256,8 +257,7 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
     archive.encode(model.part("encoder"), "encoder", columns)
     if "feedforward" in model:
-        given = model["feedforward"].get("activations")
-        activation = "tanh" if given in ("tanh", ["tanh"]) else "relu"
+        activation = "tanh" if model["feedforward"].get("activations") in ("tanh", ["tanh"]) else "relu"
         (hidden,) = dense(archive, model, "feedforward", [activation], "classifier.dense")
         archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
     archive.move({"tag_projection_layer._module": "classifier.out_proj"})
@@ -298,8 +298,7 @@ def bcn(archive: Archive, model: Settings) -> None:
         elmo.expect(num_output_representations=1, keep_sentence_boundaries=False)
         columns["elmo"] = archive.read_elmo(elmo, indexer, "_elmo")
     hidden = dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
-    first = "classifier.encoder.feedforward.weight"
-    archive.arrays[first] = archive.arrays[first][:, reorder(columns)]
+    archive.reorder("classifier.encoder.feedforward.weight", columns)
     archive.encode(model.part("encoder"), "_encoder", {"before": hidden[0]}, "biattentive")
     archive.require_size(model, "pre_encode_feedforward.hidden_dims", hidden[0])
     archive.inner_lstm(model.part("integrator"), "_integrator", "classifier.interaction.integrator.lstm")
@@ -313,8 +312,7 @@ def bcn(archive: Archive, model: Settings) -> None:
     ours = [*(f"classifier.maxouts.{i}.linear" for i, _ in enumerate(sizes[:-1])), "classifier.out_proj.linear"]
     archive.move({f"_output_layer._linear_layers.{i}": name for i, name in enumerate(ours)})
     pooled = dict.fromkeys(("max", "min", "mean", "attention"), 2 * archive.fields["encoder_hidden_size"])
-    first = f"{ours[0]}.weight"
-    archive.arrays[first] = archive.arrays[first][:, reorder(pooled, ("max", "mean", "min", "attention"))]
+    archive.reorder(f"{ours[0]}.weight", pooled, ("max", "mean", "min", "attention"))
     pool = pools[0] if isinstance(pools, list) else pools
     archive.fields |= {"classifier_maxout_sizes": sizes[:-1], "classifier_maxout_pool": pool}
     archive.fields["encoder_dropout"] = model.pop("embedding_dropout", 0.0)
@@ -335,12 +333,11 @@ def esim(archive: Archive, model: Settings) -> None:
 
 def decomposable_attention(archive: Archive, model: Settings) -> None:
     archive.read_pairs(model)
-    order = reorder(archive.embed(model.part("text_field_embedder"), "_text_field_embedder"))
-    both = np.concatenate((order, order + len(order)))  # what is compared are two vectors
-    for part, columns in (("attend", order), ("compare", both)):
+    columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
+    for part in ("attend", "compare"):  # what is compared are two vectors
         ours = f"classifier.interaction.{part}"
         sizes = dense(archive, model, f"{part}_feedforward", "relu", ours, module="._module")
-        archive.arrays[f"{ours}.0.weight"] = archive.arrays[f"{ours}.0.weight"][:, columns]
+        archive.reorder(f"{ours}.0.weight", columns)
         archive.fields[f"decomposable_{part}_sizes"] = sizes
     ours = "classifier.dense", "classifier.out_proj"
     hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], *ours)

@@ -74,12 +74,10 @@ def convert(
     if model is None and len(given) == 1 and not given[0].exists() and str(given[0]) in PUBLISHED:
         model = str(given[0])
         given = []
-    about = None
     if model is not None:
         if model not in PUBLISHED:
             raise ValueError(f"model is {model!r}, but no published model has that name: see hf-elmo convert --list.")
         word_splitting = word_splitting or PUBLISHED[model].word_splitting
-        about = page(model)
         if not given:
             files = download(model, cache_dir)
             given = files if len(files) == 1 else [files[0].parent]
@@ -96,7 +94,7 @@ def convert(
             add_alignment(original, Path(align), align_layer)
         if source != given[0]:
             original.files.insert(0, given[0])
-        return write_checkpoint(out, original, dtype, word_splitting, about)
+        return write_checkpoint(out, original, dtype, word_splitting, None if model is None else page(model))
 
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:

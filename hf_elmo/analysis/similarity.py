@@ -116,11 +116,10 @@ def nearest_neighbors(
     (query,) = embed(model, [words], tokenizer=tokenizer, layers=keys[0] if len(keys) == 1 else "all", progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
-    known = {words[position]}
-    seen = {hash(tuple(words))}
+    seen: set[Any] = {words[position], hash(tuple(words))}  # words, and hashes of sentences
     for rows, vectors_of in tqdm(chunks, "Neighbors", unit=" thousand rows", leave=False, disable=None):
         uses = [(row, own, place) for row, own in rows if _is_new(hash(tuple(own)), seen) for place in range(len(own))]
-        first_uses = [use for use in uses if _is_new(use[1][use[2]], known)]
+        first_uses = [use for use in uses if _is_new(use[1][use[2]], seen)]
         wanted_uses = [use for use in uses if wanted in (None, use[1][use[2]].casefold())]
         for layer in keys:
             if places := first_uses if layer == 0 else wanted_uses:
