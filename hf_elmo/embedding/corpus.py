@@ -90,9 +90,8 @@ def embed(
         dtype: the dtype to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
         output_dtype: the dtype of the arrays, `"float32"` or `"float16"` (numbers over 65,504 raise an error).
         device: the device to compute on; by default the model's, or, if its name is given, a GPU if there is one.
-        batch_tokens: the most words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P
-            (half the size of a vector) is above 256: 8,192 for 512. It is halved, with a warning, when memory runs out.
-            Longer rows are embedded in pieces, with the same result.
+        batch_tokens: the most words, boundaries and padding in a batch; by default 16,384, on a CPU fewer if P is above
+            256 (8,192 for 512); halved, with a warning, if memory runs out. Longer rows are embedded in pieces alike.
         shard_tokens: the tokens (by default 16 batches) within which rows are sorted by length, and saved together.
         input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"fasta"`, `"conll"`; by default as it ends.
         text_column, encoding: the column or key with the text (without names its index), and the file's encoding.

@@ -108,8 +108,7 @@ def _arrays(tables: Tables, layout: RowLayout, rows: int, folder: Path) -> Itera
 
 def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]] | None:
     """What a Parquet file of word vectors that `embed` wrote says about itself, and its rows, some at a time; `None`
-    for a file without vectors beside words, such as a corpus. ValueError if it has one vector for each row (pooled), or
-    does not say which model and layers it is of."""
+    for a file without them, such as a corpus. ValueError if they are pooled, or of an unknown model and layers."""
     if Path(path).suffix.lower() != ".parquet" or not os.path.exists(path):
         return None
     schema = pyarrow.parquet.read_schema(path)

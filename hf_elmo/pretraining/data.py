@@ -51,10 +51,8 @@ def _steps(text: Text) -> int:
 class _Batches(IterableDataset):
     """An endless stream of batches: when the text ends, the stream starts over with the text reshuffled. `len` is the
     number of batches in an epoch; one iteration yields an epoch, and the next iteration continues where it ended.
-
-    In distributed training each process reads its part of the source (`source.part`) at its own pace: a part that ends
-    before the other parts starts over. An epoch has as many steps as all processes together need for all words.
-    """
+    Each process reads its part of the source at its own pace, again and again; an epoch has as many steps as all
+    processes together need for all words."""
 
     source: Texts
     tokenizer: ElmoTokenizer
@@ -119,15 +117,12 @@ class _Batches(IterableDataset):
     @property
     def settings(self) -> dict[str, Any]:
         """What the batches depend on. A saved position is valid only if the settings are the same."""
-        return {
-            "layout": type(self).__name__,
-            "text": self.source.fingerprint,
-            "held_out": self.source.held_out,
-            "tokenizer": tokenizer_fingerprint(self.tokenizer),
-            "vocabulary": hashlib.sha256("\n".join(self.encoder.vocabulary.words).encode()).hexdigest(),
-            "processes": self.world_size,
-            **{name: getattr(self, name) for name in ("batch_size", "seed", "shuffle_block", *self.options)},
-        }
+        own = {name: getattr(self, name) for name in ("batch_size", "seed", "shuffle_block", *self.options)}
+        own |= {"layout": type(self).__name__, "processes": self.world_size}
+        own |= {"text": self.source.fingerprint, "held_out": self.source.held_out}
+        words = "\n".join(self.encoder.vocabulary.words)
+        own["vocabulary"] = hashlib.sha256(words.encode()).hexdigest()
+        return {**own, "tokenizer": tokenizer_fingerprint(self.tokenizer)}
 
     def _position(self) -> dict[str, Any]:
         return {name: copy.copy(getattr(self, f"_{name}")) for name in self.position}

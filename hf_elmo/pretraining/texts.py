@@ -37,11 +37,9 @@ class Texts:
     a seed. It is divided by shards (files) if their number is a multiple of that of processes, otherwise by rows.
     """
 
-    def __init__(
-        self, inputs: Any, tokenizer: ElmoTokenizer | None = None, documents: bool = False, **reading: Any
-    ) -> None:
+    def __init__(self, inputs: Any, tokenizer: Any = None, documents: bool = False, **reading: Any) -> None:
         self.rows = Rows(inputs, **reading)
-        self.tokenizer = tokenizer
+        self.tokenizer: ElmoTokenizer | None = tokenizer
         self.documents = documents
         self.reading = reading
         # Whether the number of texts is finite and known, so that an epoch has a length.
@@ -92,8 +90,7 @@ class Texts:
         return (words for text in self.read() for words in text if words)
 
     def _texts(self, start: int) -> Iterator[list[Row]]:
-        """The texts from number `start` on, as lists of sentences: words, or a string that is still to be split. With
-        at least `FILES_PER_PROCESS` files for each process, a process reads whole files."""
+        """The texts from number `start` on, as lists of sentences: words, or a string that is still to be split."""
         rows = self.rows
         # `skip` on a part of a stream would count the rows of the whole stream.
         if hasattr(rows.inputs, "skip") and (self.countable or not self._is_part):

@@ -427,12 +427,9 @@ def last_whole_checkpoint(folder: str | Path) -> Path | None:
 
 
 def mean_rows(parameters: Sequence[nn.Parameter]) -> None:
-    """Replaces gradients by their mean over all processes, as `DistributedDataParallel` does, but sends only the rows
-    that are not zero in one of them: with a sampled softmax, a step has gradients for about 2 % of 800,000 rows.
-
-    Args:
-        parameters: each `[V, ...]`, all with a gradient, in the same order in every process.
-    """
+    """Replaces the gradients of parameters `[V, ...]`, in the same order in every process, by their mean over all, as
+    `DistributedDataParallel` does, but sends only the rows that are not zero in one of them: with a sampled softmax, a
+    step has gradients for about 2 % of 800,000 rows."""
     gradients = [parameter.grad for parameter in parameters]
     used = torch.stack([gradient.view(len(gradient), -1).any(dim=1) for gradient in gradients]).any(dim=0).byte()
     distributed.all_reduce(used, distributed.ReduceOp.MAX)

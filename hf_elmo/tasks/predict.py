@@ -77,8 +77,8 @@ def predict(
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
         input_format, text_column, encoding, pretokenized, overwrite, restart, progress, workers: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
-        speakers_column, genre_column: for coreference with speakers or genres, the columns or keys in a file: of a
-            document's speakers, a list or a text with a line for each, and of its genre's number. (See [`resolve`].)
+        speakers_column, genre_column: for coreference ([`resolve`]), the columns or keys of a document's speakers, a
+            list or a text with a line for each, and of its genre's number.
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row: for a classifier `label`, `probability` and
@@ -117,8 +117,8 @@ def predict(
         raise ValueError(f"output {str(output)!r} must end in {' or '.join(task.endings)} for this model")
     require_apart(output, {"the input": rows.places}, overwrite)
     total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
+    how = {"overwrite": overwrite, "restart": restart, "workers": workers}
     with progress_bar(total, progress, "predicting") as bar:
-        how = {"overwrite": overwrite, "restart": restart, "workers": workers}
         return Predicted(output, run(_Prediction(task, output), _checked(task, rows), output, bar, **how))
 
 

@@ -43,8 +43,7 @@ def encode_questions(
         tokenizer, passages: the model's tokenizer, and the passage of each question.
         answers: the answers to each question, as in SQuAD: `{"text": [...], "answer_start": [...]}`, with the start in
             characters. The label consists of all words that overlap the first answer.
-        allow_no_answer: as in the model's configuration. The label of a piece of a passage without the answer is
-            position 0 ("no answer") if true, otherwise -100, which has no loss.
+        allow_no_answer: as in the model's configuration: a piece without the answer has label 0, else -100 (no loss).
         max_length: positions of a row: the question, a piece of the passage, and four boundaries. Rows are longer if
             the question is so long that a piece would have no more than `stride` words.
         stride, pretokenized: the words that a piece shares with the one before; whether whitespace separates words.

@@ -16,11 +16,8 @@ NOT_COMPUTED = {"hidden_dropout", "freeze_bilm", "vocab_size", "num_sampled"}
 
 
 def model_fingerprint(model: ElmoPreTrainedModel, dtype: torch.dtype | None = None) -> str:
-    """SHA-256 of a model's weights and of the fields of its configuration that its outputs depend on.
-
-    Of a model without a head, those are the fields of the biLM, so it has the same fingerprint wherever it was loaded
-    from, with or without a head. With `dtype`, the fingerprint is that of the model in this dtype.
-    """
+    """SHA-256 of a model's weights (in `dtype`, if given) and of the fields of its configuration that outputs depend
+    on: of a model without a head those of the biLM, so it is the same wherever the model was loaded from."""
     config = model.config
     default = type(model.config)()
     names = {field.name for field in fields(config)} - {field.name for field in fields(PreTrainedConfig)} - NOT_COMPUTED

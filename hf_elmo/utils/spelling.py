@@ -9,7 +9,6 @@ from ..tokenization_elmo import ElmoTokenizer
 
 # These stand for `<S>`, `</S>` and padding in a list of words. They are integers, so they never equal a word.
 BEGIN, END, PADDING = range(3)
-
 Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
 
 
