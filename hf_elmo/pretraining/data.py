@@ -117,12 +117,11 @@ class _Batches(IterableDataset):
     @property
     def settings(self) -> dict[str, Any]:
         """What the batches depend on. A saved position is valid only if the settings are the same."""
-        own = {name: getattr(self, name) for name in ("batch_size", "seed", "shuffle_block", *self.options)}
-        own |= {"layout": type(self).__name__, "processes": self.world_size}
-        own |= {"text": self.source.fingerprint, "held_out": self.source.held_out}
+        own = {"layout": type(self).__name__, "text": self.source.fingerprint, "held_out": self.source.held_out}
         words = "\n".join(self.encoder.vocabulary.words)
-        own["vocabulary"] = hashlib.sha256(words.encode()).hexdigest()
-        return {**own, "tokenizer": tokenizer_fingerprint(self.tokenizer)}
+        own |= {"tokenizer": tokenizer_fingerprint(self.tokenizer), "processes": self.world_size}
+        own |= {"vocabulary": hashlib.sha256(words.encode()).hexdigest()}
+        return own | {name: getattr(self, name) for name in ("batch_size", "seed", "shuffle_block", *self.options)}
 
     def _position(self) -> dict[str, Any]:
         return {name: copy.copy(getattr(self, f"_{name}")) for name in self.position}
