@@ -37,15 +37,10 @@ sys.exit(main(sys.argv[1:]))
 """
 # Its --cpu would start one process, whatever --num_processes says.
 ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
-CHANGES = [
-    ("learning_rate", {"learning_rate": 0.1}),
-    ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
-    ("layout", {"layout": "sentences"}),
-    ("vocabulary", {"vocabulary": "words.txt"}),
-    ("text", {"inputs": "other.txt"}),
-    ("held-out text", {"held_out": "other.txt"}),
-    ("init", {"init": "run", "config": None, "recipe": "new"}),
-]
+CHANGES = [("learning_rate", {"learning_rate": 0.1}), ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}})]
+CHANGES += [("layout", {"layout": "sentences"}), ("vocabulary", {"vocabulary": "words.txt"})]
+CHANGES += [("text", {"inputs": "other.txt"}), ("held-out text", {"held_out": "other.txt"})]
+CHANGES += [("init", {"init": "run", "config": None, "recipe": "new"})]
 
 
 def resume(folder: Path, inputs: Any, **changes: Any) -> None:
