@@ -274,10 +274,9 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
     for name in ("start", "end"):  # without these scores, zeros
         scores = archive.take(f"crf.{name}_transitions") if with_ends else np.zeros(len(labels), np.float32)
         archive.arrays[f"classifier.crf.{name}"] = scores
-    dropout = model.pop("dropout", None) or 0.0
     model.expect(label_namespace="labels", top_k=1)
     archive.fields |= {"tagging_crf": True, "tagging_scheme": scheme}
-    archive.fields |= {"encoder_dropout": dropout, "classifier_dropout": dropout}
+    archive.fields |= dict.fromkeys(("encoder_dropout", "classifier_dropout"), model.pop("dropout", None) or 0.0)
 
 
 def srl(archive: Archive, model: Settings) -> None:

@@ -41,11 +41,10 @@ def convert(
     ] = None,
     cache_dir: Annotated[str | None, option("DIR", "keep downloads in DIR/NAME [huggingface_hub's cache]")] = None,
 ) -> None:
-    """Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a
-    published model, which is downloaded; AllenNLP's options.json and weights.hdf5, or the model.tar.gz of a task; the
-    prefix of a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax included, each then with the file of the
-    model's words; a folder or archive of these, of simple_elmo or ELMoForManyLangs; or TF-Hub's SavedModel. The
-    checkpoint is read back and compared with its source."""
+    """Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. SOURCE is the NAME of a published
+    model, which is downloaded; AllenNLP's options.json and weights.hdf5, or the prefix of a TensorFlow checkpoint of
+    bilm-tf or simple_elmo, each then with the file of the model's words; a folder or archive of these, of a task
+    (model.tar.gz) or ELMoForManyLangs; or TF-Hub's SavedModel. The checkpoint is compared with its source."""
     options = {name: value for name, value in locals().items() if name not in ("source", "out", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
     from hf_elmo.conversion.files import read_json
