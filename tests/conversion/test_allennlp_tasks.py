@@ -138,23 +138,15 @@ def test_a_tagger_beside_plain_pytorch(tagger, tmp_path) -> None:
 
 def test_what_is_not_known_is_refused_by_its_name(tagger, tmp_path) -> None:
     folder, settings, _ = tagger
-    changes = {
-        "model.encoder.bias": {"encoder": settings["model"]["encoder"] | {"bias": False}},
-        "model.type": {"type": "another"},
-        "model.label_encoding": {"label_encoding": "BMES"},
-        "crf.start_transitions": {"include_start_end_transitions": True},
-        "model.twice": {"twice": 2},
-        "embedder_to_indexer_map": {
-            "text_field_embedder": settings["model"]["text_field_embedder"]
-            | {"embedder_to_indexer_map": {"tokens": "x"}}
-        },
-    }
-    reader = settings["dataset_reader"]
-    readers = {
-        "max_sequence_length": {"max_sequence_length": 8},
-        "start_tokens": {"tokenizer": {"start_tokens": ["a"]}},
-    }
-    cases = {name: settings | {"model": settings["model"] | change} for name, change in changes.items()}
+    model, reader = settings["model"], settings["dataset_reader"]
+    embedder = model["text_field_embedder"] | {"embedder_to_indexer_map": {"tokens": "x"}}
+    changes = {"model.type": {"type": "another"}, "model.label_encoding": {"label_encoding": "BMES"}}
+    changes |= {"model.twice": {"twice": 2}, "crf.start_transitions": {"include_start_end_transitions": True}}
+    changes |= {"model.encoder.bias": {"encoder": model["encoder"] | {"bias": False}}}
+    changes |= {"embedder_to_indexer_map": {"text_field_embedder": embedder}}
+    readers = {"max_sequence_length": {"max_sequence_length": 8}}
+    readers |= {"start_tokens": {"tokenizer": {"start_tokens": ["a"]}}}
+    cases = {name: settings | {"model": model | change} for name, change in changes.items()}
     cases |= {name: settings | {"dataset_reader": reader | change} for name, change in readers.items()}
     for name, case in cases.items():
         write_lines(folder / "config.json", [json.dumps(case)])

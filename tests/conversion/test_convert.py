@@ -77,11 +77,8 @@ def test_nothing_is_overwritten_or_written_in_part(source, out) -> None:
 
 
 def test_a_folder_of_two_models_or_of_two_weights(tmp_path, out) -> None:
-    two = {
-        r"2 models, in \['x', 'y'\]": ["x/a.hdf5", "y/a.hdf5"],
-        r"'a.hdf5', 'b.hdf5'\]": ["options.json", "a.hdf5", "b.hdf5"],
-    }
-    for error, names in two.items():
+    weights = ["options.json", "a.hdf5", "b.hdf5"]
+    for error, names in ((r"2 models, in \['x', 'y'\]", ["x/a.hdf5", "y/a.hdf5"]), (r"'a.hdf5', 'b.hdf5'\]", weights)):
         for name in names:
             write_lines(tmp_path / names[0] / name, ["{}"])
         archive = shutil.make_archive(str(tmp_path / "two"), "zip", tmp_path / names[0])
