@@ -150,8 +150,7 @@ class CorpusEncoder:
         self.shard_tokens = self.shard_tokens or SHARD_BATCHES * self.budget
         num_layers = last + 1 if self.layers == "all" else None
         self.layout = RowLayout(num_layers, config.hidden_size, self.pooling != "none", self.output_dtype)
-        # The layer normalization of a mix is over all words of a row, and its alignment is over both directions, which
-        # are not encoded at once if a row is encoded in pieces.
+        # A mix's layer normalization is over all words, its alignment over both directions: not of a row in pieces.
         self.needs_whole_rows = self.layers == "mix" and (config.scalar_mix_layer_norm or config.scalar_mix_alignment)
         self.speller = Speller(self.tokenizer, boundary_words=not self.tokenizer.split_special_tokens)
 

@@ -242,8 +242,7 @@ class PaddedTexts(_Batches):
         return -(-_steps(text) // self.max_words)
 
     def _fill_pool(self) -> None:
-        # With the same seeds, all processes take short and long batches at the same steps: none waits for longer rows
-        # of another process, and words of short rows do not weigh more in the mean over processes.
+        # With the same seeds, all processes take short and long batches together: none waits, or weighs words more.
         seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
         rng = np.random.default_rng((self.seed, *seeds))
         size = self.batch_size

@@ -22,8 +22,7 @@ from .texts import Texts
 from .vocabulary import Vocabulary
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
-# If batch_size is not given, rows that carry the state are so long that their start from zero state hardly matters.
-WORDS_PER_ROW = 4096
+WORDS_PER_ROW = 4096  # by default, rows that carry the state are so long that their start hardly matters
 SENTENCES_PER_ROW = 16
 MAX_ROWS = 256
 
@@ -74,8 +73,7 @@ def perplexity(
     """The perplexity of both language models on a text, by the full softmax.
 
     Args:
-        model: a language model, which runs on its device, in evaluation mode; or the name or folder of a checkpoint
-            that has its softmax; `None` for the model that ships with hf_elmo.
+        model: a language model, or the name or folder of one; `None` for the model that ships with hf_elmo.
         inputs: as for [`embed`], also files by a folder or a pattern; or [`Texts`], which have their own tokenizer.
         tokenizer: a tokenizer with the vocabulary; by default the one in the model's folder.
         pretokenized: whether whitespace separates the words of the files; otherwise the tokenizer splits them.

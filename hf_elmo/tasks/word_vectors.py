@@ -21,8 +21,7 @@ def read_word_vectors(
 ) -> tuple[list[str], np.ndarray]:
     """Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`; its first line is `words
     size`), or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one
-    space or tab between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words
-    with a line break, which no tokenizer can hold, are left out.
+    space or tab between columns. Later vectors of a word, those without one, and words with a line break are left out.
 
     Args:
         words, limit: keep only vectors of these words, also in lower case, among the first `limit`; all by default.
