@@ -160,10 +160,10 @@ class ElmoWordCharacters(nn.Module):
         self.characters = [ord(character) for character in config.word_characters]
         size = config.word_characters_size
         self.embedding = nn.Embedding(len(self.characters) + 2, size, padding_idx=0)  # padding, others, the characters
-        filters = config.word_characters_filters
+        hidden = config.word_characters_hidden_size
+        filters = () if hidden else config.word_characters_filters
         self.widths = [width for width, _ in filters]
         self.convolutions = nn.ModuleList(ElmoConvolution(size, number, width) for width, number in filters)
-        hidden = config.word_characters_hidden_size
         self.lstm = nn.LSTM(size, hidden) if hidden else None
         self.output_size = hidden or sum(number for _, number in filters)
 

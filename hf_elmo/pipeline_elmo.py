@@ -1,5 +1,6 @@
 """transformers' pipeline for ELMo taggers: each word is one token, and a CRF decodes the tags."""
 
+from inspect import currentframe
 from traceback import walk_stack
 from typing import Any
 
@@ -83,10 +84,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
 
 
 def choose_pipeline() -> None:
-    """Turns the pipeline that calls a model's attribute into [`ElmoTokenClassificationPipeline`]. Of a model object,
-    transformers makes the pipeline that its table has for the task, which is the same for all models; so the model
-    itself chooses, and the table stays as it is."""
-    for frame, _ in walk_stack(None):  # between them are the wrappers of PEFT and `torch.compile`
-        if type(caller := frame.f_locals.get("self")) is TokenClassificationPipeline:
+    """Turns the pipeline that is made, and reads a model's attribute, into [`ElmoTokenClassificationPipeline`]. Of a
+    model object, transformers makes the pipeline that its table has for the task, which is the same for all models; so
+    the model itself chooses, and the table stays as it is."""
+    for frame, _ in walk_stack(currentframe()):  # between them are the wrappers of PEFT and `torch.compile`
+        caller = frame.f_locals.get("self")
+        if type(caller) is TokenClassificationPipeline and frame.f_code.co_name == "__init__":  # not one that runs
             caller.__class__ = ElmoTokenClassificationPipeline
             return

@@ -46,7 +46,7 @@ CLASSIFIERS = {
     "pairs": PAIRS,
     "last": {**BILSTM, **TWICE, "classifier_pooling": "last"},
     "biattentive": {**BILSTM, "encoder_type": "biattentive", "classifier_hidden_size": 13},
-    "spelled": {**CHARACTERS, "word_characters_filters": [], "word_characters_hidden_size": 5},
+    "spelled": {**CHARACTERS, "word_characters_hidden_size": 5},
     "maxout": {**BILSTM, "encoder_type": "biattentive", "classifier_maxout_sizes": [9, 6], "classifier_maxout_pool": 3},
     "decomposable": {**PAIRS, **ATTENTION, "classifier_hidden_size": 9, "classifier_activation": "tanh"},
     "esim": {**BILSTM, **TWICE, **PAIRS, "encoder_type": "esim"},

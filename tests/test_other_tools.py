@@ -4,7 +4,7 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from accelerate import disk_offload
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
-from transformers import TorchAoConfig, pipeline
+from transformers import TokenClassificationPipeline, TorchAoConfig, pipeline
 
 import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTokenClassification
@@ -114,6 +114,9 @@ def test_spans_of_a_tagger_are_those_of_its_scheme(tmp_path, crf: bool, strategy
     for name in ("ner", "token-classification"):  # transformers' own pipeline would not decode the tags
         with pytest.raises(ValueError, match="trust_remote_code"):
             pipeline(name, model=str(folder))
+    other = TokenClassificationPipeline.__new__(TokenClassificationPipeline)  # of a model that asks the tagger
+    MethodType(lambda self: (lambda: hasattr(model, "hf_device_map"))(), other)()
+    assert type(other) is TokenClassificationPipeline
 
 
 @pytest.fixture
