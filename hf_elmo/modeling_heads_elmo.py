@@ -375,7 +375,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         packing = replace(packing, indices=torch.cat([each.indices for each in (packing, *others)]))
         layers = [torch.cat(parts) for parts in zip(*(each.layers for each in outputs), strict=True)]
         padded = zip(*(each.hidden_states or () for each in outputs), strict=True)  # zero in the other texts
-        return layers, packing, tuple(map(sum, padded)) or None
+        hidden_states = tuple(map(sum, padded))
+        return [*map(packing.pack, hidden_states)] or layers, packing, hidden_states or None  # as in ElmoModel
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""

@@ -98,7 +98,7 @@ def test_the_embedding_of_characters_is_not_resized(name: str) -> None:
     assert (embedding.num_embeddings, model.config.char_vocab_size) == (262, 262)
 
 
-@pytest.mark.parametrize("name", ["no head", "pooled", "language models", "pairs", "answers"])
+@pytest.mark.parametrize("name", ["no head", "pooled", "language models", "pairs", "answers", "decomposable"])
 def test_hidden_states_are_returned_when_asked_for(tokenizer, name: str) -> None:
     model = make(name, num_hidden_layers=3, freeze_bilm=False)
     inputs = without_labels(batch_of(tokenizer, name))
