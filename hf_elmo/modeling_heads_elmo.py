@@ -359,7 +359,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         outputs = []
         for each in (packing, *others):
             output = self.elmo(
-                input_ids=inputs.input_ids,
+                inputs.input_ids,  # not by its name, so that a hook before the call gets it
                 attention_mask=inputs.attention_mask,
                 inputs_embeds=inputs.inputs_embeds,
                 state=state,

@@ -272,7 +272,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         refuse_unknown(kwargs)
         packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)[0])
         output = self.elmo(
-            input_ids=input_ids,
+            input_ids,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
             state=state,

@@ -288,6 +288,7 @@ def test_each_module_that_has_parameters_is_called(tokenizer, name: str) -> None
 @torch.no_grad()
 def test_a_head_reads_what_a_hook_or_a_subclass_makes_of_the_layers(tokenizer, name: str) -> None:
     def doubled(module: Any, arguments: Any, output: hf_elmo.modeling_elmo.ElmoModelOutput) -> Any:
+        assert arguments[0].shape[2:] == (50,)  # as BERT's heads pass input_ids, by place
         return replace(output, layers=[2 * layer for layer in output.layers])  # the state is the second text's
 
     class Doubled(hf_elmo.ElmoModel):
