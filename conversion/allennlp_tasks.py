@@ -1,9 +1,11 @@
 """Reads the head of a task's model of AllenNLP: the encoder, the labels, and what stands beside ELMo.
 
 There is one function for each `type` of AllenNLP's models. It takes the tensors and the settings that it knows; one
-that is left, or whose value it does not know, is an error, because the predictions might be others.
+that is left, or whose value it does not know, is an error, because the predictions might be others. Sizes are compared
+when the model loads the tensors.
 """
 
+import re
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -17,11 +19,14 @@ from hf_elmo.modeling_tagging_elmo import allowed_transitions
 from .checkpoint import NamedArrays
 
 # Settings of any part that change only its training, or only how a model is made or evaluated.
-TRAINING = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
-TRAINING += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
-TRAINING += ["recurrent_dropout_probability", "regularizer", "sparse", "trainable", "verbose_metrics"]
-TRAINING += ["options_file", "scalar_mix_parameters", "weight_file"]  # of an ELMo, which `read_elmo` reads
-TRAINING += ["namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
+UNREAD = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
+UNREAD += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
+UNREAD += ["recurrent_dropout_probability", "regularizer", "sparse", "trainable", "verbose_metrics"]
+UNREAD += ["options_file", "scalar_mix_parameters", "weight_file"]  # of an ELMo, which `read_elmo` reads
+UNREAD += ["min_padding_length", "namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
+# What the names and the shapes of the tensors tell.
+UNREAD += ["bidirectional", "embedding_dim", "hidden_dims", "hidden_size", "include_start_end_transitions", "input_dim"]
+UNREAD += ["input_size", "num_embeddings", "num_layers", "use_highway", "use_input_projection_bias"]
 SCHEMES = {None: None, "BIO": "IOB2", "BIOUL": "BIOUL", "IOB1": "IOB1"}
 EMBEDDERS = {"embedding": "words", "character_encoding": "characters", "elmo_token_embedder": "elmo"}
 PARTS = (*EMBEDDERS.values(), "indicator")  # in the order in which heads here concatenate them
@@ -30,7 +35,8 @@ ONLY_BILM = "convert its biLM alone with bilm_only=True (--bilm-only)"
 
 
 class Settings(dict):
-    """A part of `config.json`, whose settings are taken by name. One left at the end of a `with` block is an error."""
+    """A part of `config.json`, whose settings are taken by name. One left at the end of a `with` block is an error, if
+    it is not null, which asks for nothing."""
 
     def __init__(self, values: Any, where: str) -> None:
         super().__init__(values if isinstance(values, dict) else {"type": values})
@@ -54,7 +60,7 @@ class Settings(dict):
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        left = [name for name in self if name not in TRAINING]
+        left = [name for name, value in self.items() if value is not None and name not in UNREAD]
         if left and kind is None:
             raise self.unknown(left[0], self[left[0]])
 
@@ -65,22 +71,26 @@ class Archive:
 
     def __init__(self, folder: Path, tensors: NamedArrays, reader: Settings) -> None:
         self.folder = folder
-        self.tensors = {name.replace(".cell.", "."): array for name, array in tensors.items()}  # as before AllenNLP 1.0
+        # Without the names of wrappers, and as before AllenNLP 1.0.
+        self.tensors = {re.sub(r"\.(_module|cell)(?=\.)", "", name): array for name, array in tensors.items()}
         self.indexers = reader.part("token_indexers")
         self.fields: dict[str, Any] = {}
         self.arrays: NamedArrays = {}
-        self.reader = reader
-        self.tokenizer: dict[str, Any] = {}
         self.words: list[str] | None = None
+        reader.expect(max_sequence_length=None)
+        with reader.part("tokenizer") as tokenizer:
+            tokenizer.pop("type", None)
+            words = tokenizer.pop("end_tokens", None) or [None]
+            if len(words) > 1:
+                raise tokenizer.unknown("end_tokens", words)
+        self.tokenizer: dict[str, Any] = {"null_word": words[0]}
 
-    def take(self, name: str) -> np.ndarray:
-        if name not in self.tensors:
-            raise ValueError(f"weights.th lacks the tensor {name!r}.")
-        return self.tensors.pop(name)
-
-    def move(self, names: dict[str, str], parts: Sequence[str] = ("weight", "bias")) -> None:
+    def move(self, names: dict[str, str]) -> None:
+        """Takes tensors, or all tensors of modules, which have the names of PyTorch. (The model that loads them names
+        those that it lacks or does not have.)"""
         for theirs, ours in names.items():
-            self.arrays |= {f"{ours}.{part}": self.take(f"{theirs}.{part}") for part in parts}
+            for name in [name for name in self.tensors if f"{name}.".startswith(f"{theirs}.")]:
+                self.arrays[ours + name.removeprefix(theirs)] = self.tensors.pop(name)
 
     def vocabulary(self, namespace: str) -> list[str]:
         """The entries of a vocabulary, which may hold other line breaks; of a padded one, those from id 2 on."""
@@ -90,7 +100,7 @@ class Archive:
             raise ValueError(f"{file} does not begin with @@UNKNOWN@@.")
         return entries
 
-    def embed(self, part: Settings, name: str, elmo_apart: bool = False) -> Columns:
+    def embed(self, part: Settings, name: str) -> Columns:
         """Takes a text field embedder, the module `name`: word vectors, features of characters and ELMo, each once."""
         with part:
             part.expect(type=(None, "basic"), allow_unmatched_keys=(False, True))
@@ -102,8 +112,6 @@ class Archive:
             with Settings(embedders[key], f"{part.where}.{key}") as embedder, self.indexers.part(key) as indexer:
                 indexer.expect(token_min_padding_length=0)
                 kind = EMBEDDERS[embedder.expect(type=tuple(EMBEDDERS))]
-                if kind in columns or (elmo_apart and kind == "elmo"):
-                    raise embedder.unknown("type", f"that of another part ({kind})")
                 read = {"words": self.read_words, "characters": self.read_characters, "elmo": self.read_elmo}[kind]
                 columns[kind] = read(embedder, indexer, f"{name}.token_embedder_{key}")
         return columns
@@ -116,13 +124,12 @@ class Archive:
         return self.fields["hidden_size"]
 
     def read_words(self, embedder: Settings, indexer: Settings, name: str) -> int:
-        embedder.pop("num_embeddings", None)
         embedder.expect(vocab_namespace="tokens")
         indexer.expect(type="single_id", namespace="tokens")
         self.tokenizer["word_case"] = "lower" if indexer.pop("lowercase_tokens", None) else "cased"
         self.words = self.vocabulary("tokens")
-        table = self.take(f"{name}.weight")[1 : len(self.words) + 2]
-        size = embedder.pop("embedding_dim", None)
+        table = self.tensors.pop(f"{name}.weight")[1 : len(self.words) + 2]
+        size = table.shape[1]
         # Before the unknown word, padding and boundaries, which have no vector.
         self.arrays["classifier.word_vectors.weight"] = np.pad(table, ((UNKNOWN_ID, 0), (0, 0)))
         self.fields |= {"word_vectors_vocab_size": len(self.words) + FIRST_VECTOR_ID, "word_vectors_size": size}
@@ -131,91 +138,62 @@ class Archive:
 
     def read_characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
         indexer.expect(type="characters", namespace="token_characters")
-        indexer.pop("min_padding_length", None)  # convolutions read no padding
         characters = self.vocabulary("token_characters")
         with embedder.part("embedding") as embedding:
-            size = embedding.pop("embedding_dim", None)
-            embedding.pop("num_embeddings", None)
             embedding.expect(type="embedding", vocab_namespace=("tokens", "token_characters"))
         # Most often the table has the rows of a vocabulary of words, of which the characters' are read.
         kept = [row for row, character in enumerate(characters, 2) if len(character) == 1]
-        table = self.take(f"{name}._embedding._module.weight")
-        self.arrays["classifier.word_characters.embedding.weight"] = np.pad(table[[1, *kept]], ((1, 0), (0, 0)))
-        self.fields |= {"word_characters": "".join(characters[row - 2] for row in kept), "word_characters_size": size}
+        table = self.tensors.pop(f"{name}._embedding.weight")[[1, *kept]]
+        ours = "classifier.word_characters"
+        self.arrays[f"{ours}.embedding.weight"] = np.pad(table, ((1, 0), (0, 0)))
+        self.fields["word_characters"] = "".join(characters[row - 2] for row in kept)
+        self.fields["word_characters_size"] = table.shape[1]
         self.tokenizer["word_characters"] = True
         with embedder.part("encoder") as encoder:
             if encoder.expect(type=("cnn", "lstm")) == "lstm":
-                hidden = encoder.pop("hidden_size", None)
-                encoder.expect(input_size=size, num_layers=1, bidirectional=False)
-                parts = [f"{kind}_{half}_l0" for kind in ("weight", "bias") for half in ("ih", "hh")]
-                self.move({f"{name}._encoder._module._module": "classifier.word_characters.lstm"}, parts)
-                self.fields |= {"word_characters_hidden_size": hidden, "word_characters_filters": []}
-                return hidden
-            encoder.expect(embedding_dim=size, conv_layer_activation="relu", output_dim=None)
+                self.move({f"{name}._encoder": f"{ours}.lstm"})
+                size = self.arrays[f"{ours}.lstm.weight_hh_l0"].shape[1]
+                self.fields |= {"word_characters_hidden_size": size, "word_characters_filters": []}
+                return size
+            encoder.expect(conv_layer_activation="relu")
             filters = encoder.pop("num_filters", None)
             widths = encoder.pop("ngram_filter_sizes", (2, 3, 4, 5))
-            ours = "classifier.word_characters.convolutions"
-            self.move({f"{name}._encoder._module.conv_layer_{i}": f"{ours}.{i}" for i, _ in enumerate(widths)})
+            self.move({f"{name}._encoder.conv_layer_{i}": f"{ours}.convolutions.{i}" for i, _ in enumerate(widths)})
             self.fields["word_characters_filters"] = [[width, filters] for width in widths]
             return filters * len(widths)
 
     def encode(self, part: Settings, name: str, columns: Columns, network: str | None = None) -> None:
-        """Takes an encoder of words, the module `name`, which reads these columns; in a `network`, an LSTM."""
+        """Takes an encoder of words, the module `name`, which reads these columns, if any; in a `network`, an LSTM."""
         ours = "classifier.encoder.bilstm"
         with part:
             kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
             layers = part.pop("num_layers", 1)
-            part.expect(input_size=sum(columns.values()))
             names = {"lstm": "bilstm", "alternating_lstm": "alternating", "stacked_bidirectional_lstm": "highway"}
             self.fields["encoder_type"] = network or names[kind]
             self.fields |= {"encoder_hidden_size": part.pop("hidden_size", None), "encoder_num_layers": layers}
             if kind == "lstm":
-                if not part.pop("bidirectional", False):
-                    raise part.unknown("bidirectional", False)
-                self.lstm(name, f"{ours}.lstm", layers)
+                self.move({name: f"{ours}.lstm"})
                 firsts = [f"{ours}.lstm.weight_ih_l0", f"{ours}.lstm.weight_ih_l0_reverse"]
             else:
-                part.expect(use_highway=True, use_input_projection_bias=(True, False))
                 self.fields["encoder_recurrent_dropout"] = part.pop("recurrent_dropout_probability", 0.0)
                 directions = ("",) if kind == "alternating_lstm" else ("forward_", "backward_")
-                cells = [f"{name}._module.{direction}layer_{i}" for i in range(layers) for direction in directions]
+                cells = [f"{name}.{direction}layer_{i}" for i in range(layers) for direction in directions]
                 for i, cell in enumerate(cells):
                     self.highway_cell(cell, f"{ours}.layers.{i}")
                 firsts = [f"{ours}.layers.{i}.weight_ih" for i, _ in enumerate(directions)]
-        for first in firsts if columns.keys() <= set(PARTS) else ():
+        for first in firsts if columns else ():
             self.reorder(first, columns)
 
     def inner_lstm(self, part: Settings, name: str, ours: str) -> None:
         """Takes an LSTM of one layer and of the encoder's size, as heads here have them."""
         with part:
-            part.pop("input_size", None)
-            part.expect(type="lstm", bidirectional=True, num_layers=(1, None))
-            self.require_size(part, "hidden_size", part.pop("hidden_size", None))
-        self.lstm(name, ours)
-
-    def require_size(self, part: Settings, name: str, size: int) -> None:
-        if size != self.fields["encoder_hidden_size"]:
-            raise part.unknown(name, size)
+            part.expect(type="lstm")
+        self.move({name: ours})
 
     def read_pairs(self, model: Settings) -> None:
         with model.part("matrix_attention") as attention:
             attention.expect(type="dot_product")
         self.fields |= {"classifier_text_pairs": True, "carry_state": True}
-
-    def read_reader(self) -> None:
-        """Takes what the reader does to a text: it may put a word after it."""
-        with self.reader.part("tokenizer") as tokenizer:
-            words = tokenizer.pop("end_tokens", None) or [None]
-            if len(words) > 1:
-                raise tokenizer.unknown("end_tokens", words)
-            tokenizer.pop("type", None)
-            tokenizer.expect(start_tokens=None)
-        self.tokenizer["null_word"] = words[0]
-        self.reader.expect(max_sequence_length=None)
-
-    def lstm(self, name: str, ours: str, layers: int = 1) -> None:
-        parts = [f"{kind}_{half}_l{i}" for i in range(layers) for kind in ("weight", "bias") for half in ("ih", "hh")]
-        self.move({f"{name}._module": ours}, [part + suffix for part in parts for suffix in ("", "_reverse")])
 
     def reorder(self, name: str, columns: Columns, order: Sequence[str] = PARTS) -> None:
         """Puts the columns of a weight, of one or several such vectors, into this order from AllenNLP's."""
@@ -227,30 +205,21 @@ class Archive:
 
     def highway_cell(self, cell: str, ours: str) -> None:
         """Only the linear map of the state has a bias, which lacks the highway's input, or both maps have one."""
-        bias = self.take(f"{cell}.state_linearity.bias")
+        bias = self.tensors.pop(f"{cell}.state_linearity.bias")
         bias = np.pad(bias, (0, len(bias) // 5))
-        if f"{cell}.input_linearity.bias" in self.tensors:
-            bias = bias + self.take(f"{cell}.input_linearity.bias")
-        self.arrays[f"{ours}.bias"] = bias
-        self.arrays[f"{ours}.weight_ih"] = self.take(f"{cell}.input_linearity.weight")
-        self.arrays[f"{ours}.weight_hh"] = self.take(f"{cell}.state_linearity.weight")
+        self.arrays[f"{ours}.bias"] = bias + self.tensors.pop(f"{cell}.input_linearity.bias", 0)
+        weights = {"input_linearity.weight": "weight_ih", "state_linearity.weight": "weight_hh"}
+        self.move({f"{cell}.{theirs}": f"{ours}.{own}" for theirs, own in weights.items()})
 
 
-def dense(
-    archive: Archive, model: Settings, name: str, wanted: str | list[str], *ours: str, module: str = ""
-) -> list[int]:
-    """Takes a feed-forward network whose layers have the activations `wanted`, or any number of layers one of them.
-    Returns their sizes. With one name of `ours` for several layers, they have numbers there."""
+def dense(archive: Archive, model: Settings, name: str, wanted: list[str], *ours: str) -> list[int]:
+    """Takes a feed-forward network with the activations `wanted`; its layers become `ours`. Returns their sizes."""
     with model.part(name) as part:
-        count = part.pop("num_layers", None)
-        part.pop("input_dim", None)
-        both = [part.pop("hidden_dims", None), part.pop("activations", None)]
-        sizes, activations = (each if isinstance(each, list) else [each] * count for each in both)
-        if activations != (wanted if isinstance(wanted, list) else [wanted] * count):
-            raise part.unknown("activations", activations)
-    names = ours if isinstance(wanted, list) else [f"{ours[0]}.{i}" for i in range(count)]
-    archive.move({f"_{name}{module}._linear_layers.{i}": own for i, own in enumerate(names)})
-    return sizes
+        found = part.pop("activations", None)
+        if (found if isinstance(found, list) else [found] * len(ours)) != wanted:
+            raise part.unknown("activations", found)
+    archive.move({f"_{name}._linear_layers.{i}": own for i, own in enumerate(ours)})
+    return [len(archive.arrays[f"{own}.bias"]) for own in ours]
 
 
 def crf_tagger(archive: Archive, model: Settings) -> None:
@@ -260,19 +229,17 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
         activation = "tanh" if model["feedforward"].get("activations") in ("tanh", ["tanh"]) else "relu"
         (hidden,) = dense(archive, model, "feedforward", [activation], "classifier.dense")
         archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
-    archive.move({"tag_projection_layer._module": "classifier.out_proj"})
+    archive.move({"tag_projection_layer": "classifier.out_proj", "crf.transitions": "classifier.crf.transitions"})
     labels = list(archive.fields["id2label"].values())
     encoding = model.expect(label_encoding=tuple(SCHEMES))
     scheme = SCHEMES[encoding] if model.pop("constrain_crf_decoding", None) in (None, True) else None
     allowed = np.ones((len(labels) + 1,) * 2, bool) if scheme is None else np.array(allowed_transitions(labels, scheme))
-    theirs = archive.take("crf._constraint_mask").astype(bool)
+    theirs = archive.tensors.pop("crf._constraint_mask").astype(bool)
     theirs = np.delete(np.delete(theirs, -1, axis=0), -2, axis=1)  # nothing follows the end, nor precedes the start
     if (theirs != allowed)[:-1].any() or (theirs != allowed)[-1, :-1].any():
         raise model.unknown("label_encoding", encoding)
-    archive.arrays["classifier.crf.transitions"] = archive.take("crf.transitions")
-    with_ends = model.expect(include_start_end_transitions=(True, False))
     for name in ("start", "end"):  # without these scores, zeros
-        scores = archive.take(f"crf.{name}_transitions") if with_ends else np.zeros(len(labels), np.float32)
+        scores = archive.tensors.pop(f"crf.{name}_transitions", np.zeros(len(labels), np.float32))
         archive.arrays[f"classifier.crf.{name}"] = scores
     model.expect(label_namespace="labels", top_k=1)
     archive.fields |= {"tagging_crf": True, "tagging_scheme": scheme}
@@ -283,36 +250,33 @@ def srl(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
     columns["indicator"] = model.pop("binary_feature_dim", None)
     archive.encode(model.part("encoder"), "encoder", columns)
-    archive.arrays["classifier.indicator.weight"] = archive.take("binary_feature_embedding.weight")
-    archive.move({"tag_projection_layer._module": "classifier.out_proj"})
+    archive.move({"binary_feature_embedding": "classifier.indicator", "tag_projection_layer": "classifier.out_proj"})
     archive.fields |= {"tagging_indicator_size": columns["indicator"], "tagging_sums_probabilities": True}
     archive.fields["tagging_scheme"] = "IOB2"
     archive.fields |= {"encoder_dropout": model.pop("embedding_dropout", 0.0), "classifier_dropout": 0.0}
 
 
 def bcn(archive: Archive, model: Settings) -> None:
-    columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder", elmo_apart=True)
+    columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     model.expect(use_input_elmo=True, use_integrator_output_elmo=False)
     with model.part("elmo") as elmo, archive.indexers.part("elmo") as indexer:
         elmo.expect(num_output_representations=1, keep_sentence_boundaries=False)
         columns["elmo"] = archive.read_elmo(elmo, indexer, "_elmo")
-    hidden = dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
+    dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
     archive.reorder("classifier.encoder.feedforward.weight", columns)
-    archive.encode(model.part("encoder"), "_encoder", {"before": hidden[0]}, "biattentive")
-    archive.require_size(model, "pre_encode_feedforward.hidden_dims", hidden[0])
+    archive.encode(model.part("encoder"), "_encoder", {}, "biattentive")
     archive.inner_lstm(model.part("integrator"), "_integrator", "classifier.interaction.integrator.lstm")
     archive.move({"_self_attentive_pooling_projection": "classifier.interaction.attention.scores"})
     with model.part("output_layer") as output:
         sizes = output.pop("output_dims", None)
         pools = output.pop("pool_sizes", None)
-        output.expect(num_layers=len(sizes), input_dim=8 * archive.fields["encoder_hidden_size"])
-        if isinstance(pools, list) and len(set(pools)) > 1:
+        pool, *others = set(pools) if isinstance(pools, list) else [pools]
+        if others:
             raise output.unknown("pool_sizes", pools)
     ours = [*(f"classifier.maxouts.{i}.linear" for i, _ in enumerate(sizes[:-1])), "classifier.out_proj.linear"]
     archive.move({f"_output_layer._linear_layers.{i}": name for i, name in enumerate(ours)})
-    pooled = dict.fromkeys(("max", "min", "mean", "attention"), 2 * archive.fields["encoder_hidden_size"])
+    pooled = dict.fromkeys(("max", "min", "mean", "attention"), archive.arrays[f"{ours[0]}.weight"].shape[1] // 4)
     archive.reorder(f"{ours[0]}.weight", pooled, ("max", "mean", "min", "attention"))
-    pool = pools[0] if isinstance(pools, list) else pools
     archive.fields |= {"classifier_maxout_sizes": sizes[:-1], "classifier_maxout_pool": pool}
     archive.fields["encoder_dropout"] = model.pop("embedding_dropout", 0.0)
 
@@ -321,8 +285,7 @@ def esim(archive: Archive, model: Settings) -> None:
     archive.read_pairs(model)
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     archive.encode(model.part("encoder"), "_encoder", columns, "esim")
-    (size,) = dense(archive, model, "projection_feedforward", ["relu"], "classifier.interaction.combine")
-    archive.require_size(model, "projection_feedforward.hidden_dims", size)
+    dense(archive, model, "projection_feedforward", ["relu"], "classifier.interaction.combine")
     archive.inner_lstm(model.part("inference_encoder"), "_inference_encoder", "classifier.interaction.composition.lstm")
     (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "classifier.dense")
     dense(archive, model, "output_logit", ["linear"], "classifier.out_proj")
@@ -334,9 +297,9 @@ def decomposable_attention(archive: Archive, model: Settings) -> None:
     archive.read_pairs(model)
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     for part in ("attend", "compare"):  # what is compared are two vectors
-        ours = f"classifier.interaction.{part}"
-        sizes = dense(archive, model, f"{part}_feedforward", "relu", ours, module="._module")
-        archive.reorder(f"{ours}.0.weight", columns)
+        ours = [f"classifier.interaction.{part}.{i}" for i in range(model[f"{part}_feedforward"]["num_layers"])]
+        sizes = dense(archive, model, f"{part}_feedforward", ["relu"] * len(ours), *ours)
+        archive.reorder(f"{ours[0]}.weight", columns)
         archive.fields[f"decomposable_{part}_sizes"] = sizes
     ours = "classifier.dense", "classifier.out_proj"
     hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], *ours)
@@ -352,12 +315,10 @@ def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidd
     reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
     archive = Archive(folder, tensors, reader)
     with Settings(settings.get("model"), "model") as model:
-        if (kind := model.pop("type", None)) not in TYPES:
-            raise model.unknown("type", kind)
+        kind = model.expect(type=tuple(TYPES))
         architecture = "ElmoForTokenClassification" if kind in TAGGERS else "ElmoForSequenceClassification"
         archive.fields |= {"architectures": [architecture], "hidden_size": hidden_size}
         archive.fields["id2label"] = dict(enumerate(archive.vocabulary("labels")))
-        archive.read_reader()
         TYPES[kind](archive, model)
     if archive.tensors:
         raise ValueError(f"{folder / 'weights.th'} has {min(archive.tensors)!r}, which no head here has: {ONLY_BILM}.")
