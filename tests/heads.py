@@ -126,6 +126,22 @@ def without_labels(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in batch.items() if name not in labels_of(batch)}
 
 
+def loss_of(model: torch.nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Of a model without a head a number that depends on every output."""
+    torch.manual_seed(0)
+    if not isinstance(model, ElmoModel):
+        return model(**batch).loss
+    output = model(**batch, use_cache=True)
+    return sum(part.square().sum() for part in (output.last_hidden_state, output.pooler_output, *output.state))
+
+
+def gradients_of(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those of the loss, for the parameters that have one."""
+    model.zero_grad()
+    loss_of(model, batch).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
 def stored(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The batch with the layers of the biLM in place of `input_ids`."""
     marker = batch["input_ids"][:, :, 1]

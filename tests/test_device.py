@@ -14,10 +14,10 @@ from transformers import Trainer, TrainingArguments
 
 import hf_elmo
 from hf_elmo.allennlp import ElmoEmbedder
-from tests import emulated_device, source_files
+from tests import emulated_device, heads, source_files
 from tests.emulated_device import EmulatedDevice
 from tests.factories import SENTENCES, TEXTS, TINY, small_language_model, small_model, small_tokenizer, write_lines
-from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batch_of, make, tensors_of
+from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batch_of, make
 
 HAS_GPU = torch.cuda.is_available()
 pytestmark = pytest.mark.skipif(not (HAS_GPU or emulated_device.AVAILABLE), reason=emulated_device.REASON)
@@ -41,12 +41,10 @@ def assert_near(found: Any, expected: Any) -> None:
     """Equal text and shapes, and numbers within 1e-5."""
     assert type(found) is type(expected)
     if hasattr(expected, "__dict__"):
-        found, expected = vars(found), vars(expected)
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        found, expected = list(found.values()), list(expected.values())
-    if isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
+        assert_near(vars(found), vars(expected))
+    elif isinstance(expected, dict):
+        assert_near([*found.items()], [*expected.items()])
+    elif isinstance(expected, (list, tuple)):
         for pair in zip(found, expected, strict=True):
             assert_near(*pair)
     elif isinstance(expected, (float, np.ndarray)):
@@ -56,13 +54,9 @@ def assert_near(found: Any, expected: Any) -> None:
 
 
 def outputs_and_gradients(name: str, place: str) -> dict[str, Any]:
-    torch.manual_seed(0)
     model = make(name, **NO_DROPOUT, hidden_dropout=0.0).to(place).train()
-    output = model(**{key: tensor.to(place) for key, tensor in batch_of(TOKENIZER, name).items()})
-    loss = output.loss if "loss" in output else output.pooler_output.square().sum()
-    loss.backward()
-    gradients = {key: tensor.grad for key, tensor in model.named_parameters() if tensor.grad is not None}
-    found = {"loss": loss, **tensors_of(output), **gradients}
+    batch = {key: tensor.to(place) for key, tensor in batch_of(TOKENIZER, name).items()}
+    found = heads.gradients_of(model, batch) | {key: x for key, x in model(**batch).items() if torch.is_tensor(x)}
     assert all(tensor.device.type == torch.device(place).type for tensor in found.values())
     return {key: tensor.detach().cpu().numpy() for key, tensor in found.items()}
 

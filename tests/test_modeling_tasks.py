@@ -12,7 +12,7 @@ from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
 from tests.factories import SENTENCES, small_config, small_model
-from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, make, stored, tensors_of, without_labels
+from tests.heads import HEADS, NETWORKS, NO_DROPOUT, VECTORS, batch_of, gradients_of, make, tensors_of, without_labels
 
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 with_word_vectors = pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
@@ -55,7 +55,7 @@ def test_replicas_of_data_parallel(tokenizer, head: str, words: bool) -> None:
             setattr(replica, name, replicas[child])
         for name, parameter in module._parameters.items():
             setattr(replica, name, None if parameter is None else parameter.view_as(parameter))
-    layers = stored(model, batch)
+    layers = heads.stored(model, batch)
     embeds = {name: value for name, value in layers.items() if name != "bilm_layers"}
     embeds["inputs_embeds"] = model.elmo.char_encoder(batch["input_ids"]).detach()
     for inputs in (batch, layers, embeds):
@@ -102,10 +102,9 @@ def test_steps_without_any_label_have_a_finite_loss(tokenizer, head: str, count:
     """0 / 0 would turn all weights into NaN."""
     model, batch = make(head, scalar_mix_l2=0.1).train(), batch_of(tokenizer, head)
     nothing = {name: torch.full_like(labels, -100) for name, labels in heads.labels_of(batch).items()}
-    loss = model(**{**batch, **nothing}, **count).loss
-    loss.backward()
-    assert loss.isfinite()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    batch |= {**nothing, **count}
+    assert model(**batch).loss.isfinite()
+    assert all(gradient.isfinite().all() for gradient in gradients_of(model, batch).values())
 
 
 def two_texts(tokenizer: ElmoTokenizer, head: str, texts: list[str]) -> dict[str, torch.Tensor]:
@@ -127,29 +126,24 @@ def test_texts_without_words_or_with_one(tokenizer, head: str, texts: list[str],
     """Each parameter that is trained gets a gradient, on which DistributedDataParallel waits."""
     model, inputs = make(head, freeze_bilm=False).to(dtype), two_texts(tokenizer, head, texts)
     assert all(value.isfinite().all() for value in tensors_of(model(**inputs)).values())
-    model.train()(**inputs).loss.backward()
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert {name for name, gradient in gradients.items() if gradient is None or not gradient.isfinite().all()} == set()
+    gradients = gradients_of(model.train(), inputs)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {name for name, gradient in gradients.items() if gradient.isfinite().all()}
 
 
 @with_word_vectors
 def test_stored_layers_give_what_input_ids_give(tokenizer, head: str, words: bool) -> None:
     model = make(head, **(VECTORS if words else {}), **NO_DROPOUT, scalar_mix_l2=0.1).double()
     batch = batch_of(tokenizer, head, "left" if words else "right", words=words)
-    layers = stored(model, batch)
+    layers = heads.stored(model, batch)
     assert layers["bilm_layers"].shape == (*batch["attention_mask"].shape, 3, 22)
-    expected, gradients = model(**batch), []
-    torch.testing.assert_close(model(**layers), expected)
-    for given in (batch, layers):
-        model.zero_grad()
-        model.train()(**given).loss.backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
-    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(model(**layers), model(**batch))
+    torch.testing.assert_close(*(gradients_of(model.train(), given) for given in (layers, batch)))
 
 
 def test_stored_layers_are_floats_of_a_frozen_bilm_with_a_mask_of_their_shape(tokenizer) -> None:
     model = make("pooled")
-    layers = stored(model, batch_of(tokenizer, "pooled"))["bilm_layers"]
+    layers = heads.stored(model, batch_of(tokenizer, "pooled"))["bilm_layers"]
     with pytest.raises(ValueError, match="bilm_layers"):  # the bits of bfloat16, which are not numbers
         model(bilm_layers=layers.to(torch.bfloat16).view(torch.uint16))
     with pytest.raises(RuntimeError, match="shape"):

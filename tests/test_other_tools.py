@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from accelerate import disk_offload
-from torch import distributed
+from torch import distributed, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from transformers import TokenClassificationPipeline, TorchAoConfig, pipeline
@@ -22,7 +22,7 @@ from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTo
 from hf_elmo import ElmoTokenizer as Tokenizer
 from tests import heads
 from tests.factories import SENTENCES, save_checkpoint, small_model
-from tests.heads import HEADS, MODELS, NETWORKS, batch_of, make, make_new, tensors_of, without_labels
+from tests.heads import HEADS, MODELS, NETWORKS, batch_of, gradients_of, make, make_new, tensors_of, without_labels
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
 TEXTS = ["The bank failed. It closed.", "", "A river bank"]
@@ -274,14 +274,15 @@ def test_offloaded_weights_give_the_same_numbers(tmp_path, tokenizer) -> None:
 @torch.no_grad()
 def test_each_module_that_has_parameters_is_called(tokenizer, name: str) -> None:
     """So that the hooks of offloading, sharding and pruning run."""
-    model, called = make(name), set()
-    modules = {name: module for name, module in model.named_modules() if [*module.parameters()]}
-    modules = {name: module for name, module in modules.items() if not isinstance(module, torch.nn.ModuleList)}
-    for module_name, module in modules.items():
-        module.register_forward_hook(lambda *_, name=module_name: called.add(name))
+    model, called = make(name), []
+    for module in model.modules():
+        module.register_forward_hook(lambda module, *_: called.append(module))
     model(**batch_of(tokenizer, name))
+    others = {name: module for name, module in model.named_modules() if module not in called}
+    missing = {name for name, module in others.items() if [*module.parameters()] and type(module) is not nn.ModuleList}
     # Heads mix the biLM's layers themselves, and language models have no mix.
-    assert modules.keys() - called == (set() if model.base_model is model else {"elmo.scalar_mix"})
+    assert missing == (set() if model.base_model is model else {"elmo.scalar_mix"})
+    assert model.base_model is not model or [called.count(layer) for layer in model.bilm.layers] == [1, 1]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -388,19 +389,12 @@ def test_adapters_and_all_of_a_head_are_trained_and_saved(peft, tmp_path, name: 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_adapters_of_recurrent_weights_with_gradient_checkpointing(peft, reentrant: bool) -> None:
-    batch, gradients = batch_of(Tokenizer("whitespace"), "pooled"), []
-    for checkpointing in (False, True):
-        base = make_new("pooled", **heads.NO_DROPOUT)
-        model = peft.get_peft_model(base, peft.LoraConfig(r=2, init_lora_weights=False, **LSTM)).double().train()
-        if checkpointing:
-            base.gradient_checkpointing_enable({"use_reentrant": reentrant})
-        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        torch.manual_seed(0)
-        for parameter in trained.values():
-            torch.nn.init.normal_(parameter)
-        model(**batch).loss.backward()
-        gradients.append({name: parameter.grad for name, parameter in trained.items()})
-    torch.testing.assert_close(*gradients)
+    base, batch = make_new("pooled", **heads.NO_DROPOUT), batch_of(Tokenizer("whitespace"), "pooled")
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, init_lora_weights=False, **LSTM)).double().train()
+    expected = gradients_of(model, batch)
+    assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == expected.keys()
+    base.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    torch.testing.assert_close(gradients_of(model, batch), expected)
 
 
 def test_a_sampled_softmax_does_not_pass_by_its_adapter(peft) -> None:

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune
 
 from hf_elmo import kernels
@@ -265,10 +266,14 @@ def test_changed_modules_are_called(encoder, ran, change: Callable, trained: boo
     assert not ran or (trained and change is CHANGED["another activation"])  # which comes after the maxima
 
 
-def test_hooks_of_gradients_are_called(encoder, ran) -> None:
-    encoder.highways[0].carry.register_full_backward_hook(called := Mock(return_value=None))
+def test_hooks_of_all_modules_and_of_gradients_are_called(encoder, ran) -> None:
+    of_all, of_gradients = Mock(return_value=None), Mock(return_value=None)
+    with torch.no_grad(), register_module_forward_hook(of_all):
+        encoder(spelled())
+    assert {*encoder.convolutions, encoder.projection} <= {call.args[0] for call in of_all.call_args_list}
+    encoder.highways[0].carry.register_full_backward_hook(of_gradients)
     gradients(encoder, spelled())
-    assert called.called
+    assert of_gradients.called
     assert not ran
 
 
