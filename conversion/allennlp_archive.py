@@ -2,7 +2,7 @@
 (`model.tar.gz`): with its head, or its biLM and mixes alone; then record and model card name what is left behind."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,7 +15,7 @@ from hf_elmo.modeling_elmo import SUFFIXES
 
 from .allennlp import COPY, Entry, read_options, read_sizes, read_tensors
 from .allennlp_tasks import read_head
-from .checkpoint import SCALAR_MIX, NamedArrays, Source
+from .checkpoint import NamedArrays, Source
 from .files import find_files, read_json
 from .published import PUBLISHED
 
@@ -61,9 +61,9 @@ USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Tensors of an ELMo that are not weights: the characters of the boundaries, and cached vectors of words.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
 # A part of a task's configuration that has one of these types or keys describes an ELMo. An embedder's type may be a
-# class name with its package. Since AllenNLP 1.0 the default files of an embedder are the files of "original".
+# class name with its package. Since AllenNLP 1.0 the default files of an embedder are those of `ORIGINAL`.
 EMBEDDERS = ("elmo_token_embedder", "ElmoTokenEmbedder")
-ELMO_TYPES = (*EMBEDDERS, "elmo", "Elmo")
+ORIGINAL = PUBLISHED["original"]
 ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # the second is of several languages
 
 
@@ -82,12 +82,7 @@ def read_archive(
     if bilm_only or use is not None:
         source.left_behind = {name: list(array.shape) for name, array in left.items()}
         return source
-    head = read_head(folder, settings, left, source.config.hidden_size)
-    source.config = ElmoConfig.from_dict({**source.config.to_dict(), **head.fields})
-    source.arrays |= {f"classifier.{name}": source.arrays[name] for name in SCALAR_MIX} | head.arrays
-    source.tokenizer = head.tokenizer
-    source.words = head.words
-    return source
+    return read_head(folder, settings, left, source)
 
 
 def read_elmo(
@@ -106,7 +101,7 @@ def read_elmo(
     for other in others:
         if other.keys() != bilm.keys() or not all(np.array_equal(other[name], bilm[name]) for name in bilm):
             raise ValueError(f"{weights} has several different ELMos: {prefixes}. Choose one with use=NAME.")
-    parts = list(_parts(settings.get("model")))
+    parts = list(find_elmos(settings.get("model")))
     fields, files = _fields(folder, parts, bilm, options)
     fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
     of_mixes = [name for prefix in prefixes for name in state if name.startswith(f"{prefix}scalar_mix_")]
@@ -134,22 +129,18 @@ def read_elmo(
     return Source("the archive of a task's model of AllenNLP", config, arrays, files, scalar_mixes=mixes), left
 
 
-def _parts(settings: Any) -> Iterator[dict[str, Any]]:
-    """The parts of a task's configuration that describe ELMos."""
-    if isinstance(settings, str) and _type({"type": settings}) in EMBEDDERS:
-        yield {"type": settings}  # a type without settings
-    elif isinstance(settings, dict):
-        if _type(settings) in ELMO_TYPES or not ELMO_KEYS.isdisjoint(settings):
-            yield settings
+def find_elmos(settings: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a task's configuration that describe ELMos, with the options file of an embedder by default."""
+    if isinstance(settings, str):  # a type without settings
+        settings = {"type": settings}
+    if isinstance(settings, dict):
+        is_embedder = str(settings.get("type")).rpartition(".")[2] in EMBEDDERS
+        if is_embedder or not ELMO_KEYS.isdisjoint(settings):
+            yield ({"options_file": ORIGINAL.files[0]} if is_embedder else {}) | settings
         settings = [value for key, value in settings.items() if key != "type"]
     if isinstance(settings, list):
         for value in settings:
-            yield from _parts(value)
-
-
-def _type(settings: Mapping[str, Any]) -> str:
-    """The registered name or the class name, without the package."""
-    return str(settings.get("type")).rpartition(".")[2]
+            yield from find_elmos(value)
 
 
 def _fields(
@@ -163,11 +154,9 @@ def _fields(
         raise ValueError(f"{folder} has options files that differ: {files}. Choose one with elmo_options.")
     if contents:
         return contents[0], files
-    original = PUBLISHED["original"]
-    settings = [({"options_file": original.files[0]} if _type(part) in EMBEDDERS else {}) | part for part in parts]
-    named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
+    named = {PurePosixPath(str(part["options_file"])).name for part in parts if "options_file" in part}
     # Many other models also name their file "options.json".
-    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == original.hosts}
+    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ORIGINAL.hosts}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(f"{folder} lacks the ELMo's options (its files: {sorted(named)}): give elmo_options.")
     return read_sizes(TABLE, bilm), []

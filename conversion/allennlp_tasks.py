@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hf_elmo.configuration_elmo import FIRST_VECTOR_ID, UNKNOWN_ID
+from hf_elmo.configuration_elmo import FIRST_VECTOR_ID, UNKNOWN_ID, ElmoConfig
 from hf_elmo.modeling_tagging_elmo import allowed_transitions
 
-from .checkpoint import NamedArrays
+from .checkpoint import SCALAR_MIX, NamedArrays, Source
 
 # Settings of any part that change only its training, or only how a model is made or evaluated.
 UNREAD = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
@@ -45,6 +45,11 @@ class Settings(dict):
     def part(self, name: str) -> "Settings":
         return Settings(self.pop(name, {}), f"{self.where}.{name}")
 
+    def only(self, name: str, **allowed: Any) -> None:
+        """Takes a part that has only these settings, as in [`expect`]."""
+        with self.part(name) as part:
+            part.expect(**allowed)
+
     def expect(self, **allowed: Any) -> Any:
         """Takes settings, each of which must have, or if missing has, the value given, or one of a tuple of values."""
         for name, values in allowed.items():
@@ -66,24 +71,24 @@ class Settings(dict):
 
 
 class Archive:
-    """The tensors that no function has taken yet, and what the others have become: `fields` of the configuration,
-    `arrays` by state-dict key, and arguments of the `tokenizer`."""
+    """The tensors that no function has taken yet, the `source` to which the others are added, and the `fields` of its
+    configuration."""
 
-    def __init__(self, folder: Path, tensors: NamedArrays, reader: Settings) -> None:
+    def __init__(self, folder: Path, tensors: NamedArrays, reader: Settings, source: Source) -> None:
         self.folder = folder
+        self.source = source
+        self.fields = source.config.to_dict()
+        self.arrays = source.arrays
         # Without the names of wrappers, and as before AllenNLP 1.0.
         self.tensors = {re.sub(r"\.(_module|cell)(?=\.)", "", name): array for name, array in tensors.items()}
         self.indexers = reader.part("token_indexers")
-        self.fields: dict[str, Any] = {}
-        self.arrays: NamedArrays = {}
-        self.words: list[str] | None = None
         reader.expect(max_sequence_length=None)
         with reader.part("tokenizer") as tokenizer:
             tokenizer.pop("type", None)
             words = tokenizer.pop("end_tokens", None) or [None]
             if len(words) > 1:
                 raise tokenizer.unknown("end_tokens", words)
-        self.tokenizer: dict[str, Any] = {"null_word": words[0]}
+        source.tokenizer["null_word"] = words[0]
 
     def move(self, names: dict[str, str]) -> None:
         """Takes tensors, or all tensors of modules, which have the names of PyTorch. (The model that loads them names
@@ -117,7 +122,7 @@ class Archive:
         return columns
 
     def read_elmo(self, embedder: Settings, indexer: Settings, name: str) -> int:
-        if embedder.pop("do_layer_norm", None) in (True, "true") and "carry_state" in self.fields:  # of both texts
+        if embedder.pop("do_layer_norm", None) in (True, "true") and self.fields["carry_state"]:  # of both texts
             raise embedder.unknown("do_layer_norm", True)
         indexer.expect(type="elmo_characters", namespace="elmo_characters")
         self.fields["freeze_bilm"] = embedder.pop("requires_grad", None) in (None, False, "false")
@@ -126,21 +131,20 @@ class Archive:
     def read_words(self, embedder: Settings, indexer: Settings, name: str) -> int:
         embedder.expect(vocab_namespace="tokens")
         indexer.expect(type="single_id", namespace="tokens")
-        self.tokenizer["word_case"] = "lower" if indexer.pop("lowercase_tokens", None) else "cased"
-        self.words = self.vocabulary("tokens")
-        table = self.tensors.pop(f"{name}.weight")[1 : len(self.words) + 2]
+        self.source.tokenizer["word_case"] = "lower" if indexer.pop("lowercase_tokens", None) else "cased"
+        self.source.words = words = self.vocabulary("tokens")
+        table = self.tensors.pop(f"{name}.weight")[1 : len(words) + 2]
         size = table.shape[1]
         # Before the unknown word, padding and boundaries, which have no vector.
         self.arrays["classifier.word_vectors.weight"] = np.pad(table, ((UNKNOWN_ID, 0), (0, 0)))
-        self.fields |= {"word_vectors_vocab_size": len(self.words) + FIRST_VECTOR_ID, "word_vectors_size": size}
+        self.fields |= {"word_vectors_vocab_size": len(words) + FIRST_VECTOR_ID, "word_vectors_size": size}
         self.fields["freeze_word_vectors"] = embedder.pop("trainable", None) in (False, "false")
         return size
 
     def read_characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
         indexer.expect(type="characters", namespace="token_characters")
         characters = self.vocabulary("token_characters")
-        with embedder.part("embedding") as embedding:
-            embedding.expect(type="embedding", vocab_namespace=("tokens", "token_characters"))
+        embedder.only("embedding", type="embedding", vocab_namespace=("tokens", "token_characters"))
         # Most often the table has the rows of a vocabulary of words, of which the characters' are read.
         kept = [row for row, character in enumerate(characters, 2) if len(character) == 1]
         table = self.tensors.pop(f"{name}._embedding.weight")[[1, *kept]]
@@ -148,7 +152,7 @@ class Archive:
         self.arrays[f"{ours}.embedding.weight"] = np.pad(table, ((1, 0), (0, 0)))
         self.fields["word_characters"] = "".join(characters[row - 2] for row in kept)
         self.fields["word_characters_size"] = table.shape[1]
-        self.tokenizer["word_characters"] = True
+        self.source.tokenizer["word_characters"] = True
         with embedder.part("encoder") as encoder:
             if encoder.expect(type=("cnn", "lstm")) == "lstm":
                 self.move({f"{name}._encoder": f"{ours}.lstm"})
@@ -184,15 +188,8 @@ class Archive:
         for first in firsts if columns else ():
             self.reorder(first, columns)
 
-    def inner_lstm(self, part: Settings, name: str, ours: str) -> None:
-        """Takes an LSTM of one layer and of the encoder's size, as heads here have them."""
-        with part:
-            part.expect(type="lstm")
-        self.move({name: ours})
-
     def read_pairs(self, model: Settings) -> None:
-        with model.part("matrix_attention") as attention:
-            attention.expect(type="dot_product")
+        model.only("matrix_attention", type="dot_product")
         self.fields |= {"classifier_text_pairs": True, "carry_state": True}
 
     def reorder(self, name: str, columns: Columns, order: Sequence[str] = PARTS) -> None:
@@ -265,7 +262,8 @@ def bcn(archive: Archive, model: Settings) -> None:
     dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
     archive.reorder("classifier.encoder.feedforward.weight", columns)
     archive.encode(model.part("encoder"), "_encoder", {}, "biattentive")
-    archive.inner_lstm(model.part("integrator"), "_integrator", "classifier.interaction.integrator.lstm")
+    model.only("integrator", type="lstm")
+    archive.move({"_integrator": "classifier.interaction.integrator.lstm"})
     archive.move({"_self_attentive_pooling_projection": "classifier.interaction.attention.scores"})
     with model.part("output_layer") as output:
         sizes = output.pop("output_dims", None)
@@ -286,7 +284,8 @@ def esim(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     archive.encode(model.part("encoder"), "_encoder", columns, "esim")
     dense(archive, model, "projection_feedforward", ["relu"], "classifier.interaction.combine")
-    archive.inner_lstm(model.part("inference_encoder"), "_inference_encoder", "classifier.interaction.composition.lstm")
+    model.only("inference_encoder", type="lstm")
+    archive.move({"_inference_encoder": "classifier.interaction.composition.lstm"})
     (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "classifier.dense")
     dense(archive, model, "output_logit", ["linear"], "classifier.out_proj")
     dropout = model.pop("dropout", 0.5)
@@ -310,16 +309,19 @@ TAGGERS = {each.__name__: each for each in (crf_tagger, srl)}
 TYPES = TAGGERS | {each.__name__: each for each in (bcn, esim, decomposable_attention)}
 
 
-def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, hidden_size: int) -> Archive:
-    """The head with these settings and tensors; ValueError for a type, a setting or a tensor that is not known."""
+def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, source: Source) -> Source:
+    """Adds the head with these settings and tensors to a biLM; ValueError for a type, a setting or a tensor that is not
+    known."""
     reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
-    archive = Archive(folder, tensors, reader)
+    archive = Archive(folder, tensors, reader, source)
     with Settings(settings.get("model"), "model") as model:
         kind = model.expect(type=tuple(TYPES))
         architecture = "ElmoForTokenClassification" if kind in TAGGERS else "ElmoForSequenceClassification"
-        archive.fields |= {"architectures": [architecture], "hidden_size": hidden_size}
+        archive.fields["architectures"] = [architecture]
         archive.fields["id2label"] = dict(enumerate(archive.vocabulary("labels")))
         TYPES[kind](archive, model)
     if archive.tensors:
         raise ValueError(f"{folder / 'weights.th'} has {min(archive.tensors)!r}, which no head here has: {ONLY_BILM}.")
-    return archive
+    source.config = ElmoConfig.from_dict(archive.fields)
+    source.arrays |= {f"classifier.{name}": source.arrays[name] for name in SCALAR_MIX}
+    return source
