@@ -163,12 +163,12 @@ class _Embedding(Job):
                 self.index[row.strip() if isinstance(row, str) else " ".join(row)] = str(number)
             yield row
 
-    def compute(self, rows: list[list[str]], first: int, folder: Path) -> pyarrow.Table:
+    def compute(self, rows: list[list[str]], first: int, folder: Path) -> pyarrow.RecordBatch:
         embedded = EmbeddedRows(self.encoder.layout, rows, first, folder)
         self.encoder.encode(embedded)
-        return embedded.table()
+        return embedded.batch()
 
-    def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
+    def write(self, draft: Path, shards: Iterator[pyarrow.RecordBatch], rows: int) -> None:
         index = self.index if rows <= self.indexed_rows else {}
         write_vectors(draft, shards, self.encoder.layout, rows, self.about, index)
 

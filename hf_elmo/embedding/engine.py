@@ -93,9 +93,9 @@ class EmbeddedRows:
         """An array for each row; if pooled, one array whose first axis is the rows."""
         return self.values.reshape(-1, *self.layout.shape(0)) if self.layout.pooled else self.arrays
 
-    def table(self) -> pyarrow.Table:
-        """A table of the rows: their numbers, words and vectors, and their names (`id`) if they have names. The vectors
-        are those in memory: vectors of a fixed size, inside a list of the words, inside a list of the layers."""
+    def batch(self) -> pyarrow.RecordBatch:
+        """The rows' numbers, words and vectors, and their names (`id`) if they have names. The vectors are those in
+        memory: vectors of a fixed size, inside a list of the words, inside a list of the layers."""
         layout = self.layout
         vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self.values), layout.size)
         if not layout.pooled:
@@ -108,7 +108,7 @@ class EmbeddedRows:
         columns = {"row": numbers, "words": words, "embedding": vectors}
         if any(isinstance(row, NamedRow) for row in self.words):
             columns["id"] = pyarrow.array([row.name for row in self.words])  # type: ignore[attr-defined]
-        return pyarrow.table(columns)
+        return pyarrow.record_batch(columns)
 
 
 @dataclass(eq=False, repr=False)

@@ -108,9 +108,9 @@ class Embedder:
             raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)
         if is_arrow:
-            table = rows.table()
+            added = rows.batch()
             for name, source in ((self.column, "embedding"), (self.words_column, "words")):
-                batch = batch if name is None else batch.append_column(name, table[source].chunk(0))
+                batch = batch if name is None else batch.append_column(name, added[source])
             return batch
         columns = {self.column: list(map(_nested, rows.result())) if is_frame else rows.result()}
         if self.words_column is not None:

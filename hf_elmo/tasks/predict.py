@@ -140,10 +140,10 @@ class _Prediction(Job):
     def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
         return cut(rows, lambda row: 1, self.task.rows_at_once)
 
-    def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
-        return pyarrow.table({"lines": [*map(self.to_lines, self.task.run(rows))]})
+    def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.RecordBatch:
+        return pyarrow.record_batch({"lines": [*map(self.to_lines, self.task.run(rows))]})
 
-    def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
+    def write(self, draft: Path, shards: Iterator[pyarrow.RecordBatch], rows: int) -> None:
         with open(draft, "wb") as file:
             for shard in shards:
                 file.writelines(line.encode() for line in shard["lines"].to_pylist())

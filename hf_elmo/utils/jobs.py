@@ -50,8 +50,8 @@ class Job:
     tokenizer and the rows, JSON-serializable. With several workers, each has a copy of the job, which pickle makes."""
 
     cut: Callable[[Iterable[Any]], Iterator[list[Any]]]  # the rows of one shard after another, as [`cut`] cuts them
-    compute: Callable[[list[Any], int, Path], pyarrow.Table]  # a shard: its rows, the first one's number, a folder
-    write: Callable[[Path, Iterator[pyarrow.Table], int], None]  # the result: a file, the shards, the number of rows
+    compute: Callable[[list[Any], int, Path], pyarrow.RecordBatch]  # a shard: rows, the first one's number, a folder
+    write: Callable[[Path, Iterator[pyarrow.RecordBatch], int], None]  # the result: a file, shards, the number of rows
 
     def __init__(self, model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, **settings: Any) -> None:
         self.model = model
@@ -61,18 +61,18 @@ class Job:
 
 
 def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Lists of consecutive rows, each of which ends with the row at which the sizes of its rows reach `limit`."""
-    part = []
+    """Lists of consecutive rows, each of which ends with the row at which the sizes of its rows reach `limit`; if there
+    are no rows, one empty list."""
+    part: list[T] = []
     total = 0
     for row in rows:
-        part.append(row)
-        total += size(row)
         if total >= limit:
             yield part
             part = []
             total = 0
-    if part:
-        yield part
+        part.append(row)
+        total += size(row)
+    yield part
 
 
 def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1) -> int:
@@ -88,28 +88,18 @@ def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, r
                 # A name that is no part of the row's value, such as that of a FASTA sequence, is a part of its result.
                 text = json.dumps([(row, getattr(row, "name", None)) for row in part])
                 paths.append(folder / f"{first:09d}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.arrow")
-                if _is_whole(paths[-1]):
+                if paths[-1].exists():
                     done += len(part)
                     bar.initial = done
                     bar.last_print_n = bar.n = bar.n + len(part)  # not counted as this run's speed
                 else:
-                    if done == first:
-                        _say_resumed(bar, done)
                     compute(paths[-1], part, first)
                 first += len(part)
-            if done == first:  # only the result was missing
-                _say_resumed(bar, done)
         with _written(output) as draft:
             job.write(draft, map(_mapped, paths), first)
         for path in folder.glob("*.arrow"):  # shards of other rows, too
             path.unlink()
     return first
-
-
-def _say_resumed(bar: tqdm, done: int) -> None:
-    """Says how many rows at the beginning an interrupted run has done, if any."""
-    if done and not bar.disable:
-        bar.write(f"continues after {done:,} rows", file=sys.stderr)
 
 
 def require_positive(**numbers: int | None) -> None:
@@ -211,18 +201,10 @@ def naming_full_disk(path: Path) -> Iterator[None]:
         raise
 
 
-def _mapped(path: Path) -> pyarrow.Table:
+def _mapped(path: Path) -> pyarrow.RecordBatch:
     """A shard, mapped into memory instead of being read at once."""
     with pyarrow.memory_map(str(path)) as file:
-        return pyarrow.ipc.open_file(file).read_all()
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a shard exists and can be read: a file system that lost its power may keep a name without a content."""
-    try:
-        return path.exists() and _mapped(path).num_rows > 0
-    except pyarrow.ArrowInvalid:
-        return False
+        return pyarrow.ipc.open_file(file).get_batch(0)
 
 
 @contextmanager
@@ -236,8 +218,10 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
         torch.save(job, draft)
     context = get_context("spawn")
     devices = context.SimpleQueue()
-    for device in devices_of_workers(job.model.device, workers):
-        devices.put(device)
+    kind = job.model.device.type
+    count = torch.get_device_module(kind).device_count()
+    for worker in range(workers):
+        devices.put("cpu" if kind == "cpu" else f"{kind}:{worker % count}")
     setting = ",".join(enabled()) or "off"  # that of `kernels.use` ends with this process
     starts_with = devices, max(1, torch.get_num_threads() // workers), setting
     pool = ProcessPoolExecutor(workers, context, _start_worker, starts_with)
@@ -257,19 +241,11 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
         file.unlink()
 
 
-def devices_of_workers(device: torch.device, workers: int) -> list[str]:
-    """The device of each worker: the CPU, or the devices of the type of `device`, in turn."""
-    if device.type == "cpu":
-        return ["cpu"] * workers
-    number = torch.get_device_module(device.type).device_count()
-    return [f"{device.type}:{worker % number}" for worker in range(workers)]
-
-
 def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
     with _written(path) as draft:
-        table = job.compute(rows, first, path.parent)
-        with pyarrow.ipc.new_file(str(draft), table.schema) as writer:
-            writer.write_table(table)
+        batch = job.compute(rows, first, path.parent)
+        with pyarrow.ipc.new_file(str(draft), batch.schema) as writer:
+            writer.write_batch(batch)
     return len(rows)
 
 

@@ -185,8 +185,7 @@ def test_a_run_without_a_terminal_prints_lines(tmp_path, model, capsys, monkeypa
 
 
 @pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
-def test_text_has_a_line_for_each_word(tmp_path, model, ending, monkeypatch):
-    monkeypatch.setattr(store, "TEXT_NUMBERS", 5)  # a word at a time, where numbers would not fit into memory
+def test_text_has_a_line_for_each_word(tmp_path, model, ending):
     path, rows = tmp_path / f"out{ending}", [["New York", "a\tb"], [], ["is"]]
 
     def lines(**options) -> list[str]:
