@@ -30,10 +30,11 @@ def describe_environment() -> dict[str, str]:
     rows["PyTorch's vectors"] = torch.backends.cpu.get_cpu_capability()
     rows["GPU"] = ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))) or "none"
     try:
-        rows["C compiler"] = f"{' '.join(native.compiler())}: {native.compiler_version()}"
+        version_lines = native.run_compiler("--version").split("\n")
+        rows["C compiler"] = f"{' '.join(native.compiler())}: {version_lines[0].strip()}"
     except (OSError, ValueError, SubprocessError) as error:
         rows["C compiler"] = f"none: {error}"
-    rows["cache of compiled kernels"] = str(native.cache_folder())
+    rows["cache of compiled kernels"] = str(native.CACHE)
     rows |= native.describe()
     unset = {"HF_ELMO_CFLAGS": "not set", "HF_ELMO_KERNELS": "not set: on", "HF_HUB_OFFLINE": "not set: online"}
     rows |= {name: os.environ.get(name, default) for name, default in unset.items()}

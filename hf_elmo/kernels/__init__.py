@@ -4,14 +4,8 @@
 [`describe`] and `hf-elmo env` show which backends run, and why the backends that are asked before them do not.
 """
 
-from .backends import INTERFACE as INTERFACE
-from .backends import WITH_GRADIENTS as WITH_GRADIENTS
-from .backends import WITHOUT_GRADIENTS as WITHOUT_GRADIENTS
-from .backends import Backend as Backend
-from .backends import choose as choose
-from .backends import describe as describe
-from .backends import enabled as enabled
-from .backends import explain as explain
-from .backends import use as use
-from .backends import watch as watch
-from .tensors import clear_cache as clear_cache
+from .backends import WITH_GRADIENTS, WITHOUT_GRADIENTS, Backend, choose, describe, enabled, explain, use, watch
+from .tensors import INTERFACE, clear_cache
+
+__all__ = ["INTERFACE", "WITHOUT_GRADIENTS", "WITH_GRADIENTS", "Backend", "choose", "clear_cache"]
+__all__ += ["describe", "enabled", "explain", "use", "watch"]

@@ -20,9 +20,7 @@ from transformers import PreTrainedModel
 
 from . import character_tables, lstm_c, lstm_onednn, word_cache
 from .lstm_onednn import multiplies_bfloat16  # noqa: F401  modeling_elmo.py uses it
-from .tensors import CharacterWeights, require_shapes, tensors_of, why_not_plain
-
-INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
+from .tensors import INTERFACE, CharacterWeights, require_shapes, tensors_of, why_not_plain
 
 
 class Backend(NamedTuple):
@@ -122,10 +120,9 @@ def _parse(setting: str) -> frozenset[str]:
     if names == {"off"}:
         return frozenset()
     if unknown := names - NAMES - {"on"}:
-        raise ValueError(
-            f"HF_ELMO_KERNELS or kernels.use has {', '.join(sorted(unknown))}: give off alone, or on or names of "
-            f"backends ({', '.join(sorted(NAMES))})."
-        )
+        names_of_backends = ", ".join(sorted(NAMES))
+        given = ", ".join(sorted(unknown))
+        raise ValueError(f"HF_ELMO_KERNELS or kernels.use has {given}: give off alone, or on or {names_of_backends}.")
     return names - {"on"} | (ON if "on" in names or not names else frozenset())
 
 

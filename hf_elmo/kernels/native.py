@@ -14,6 +14,7 @@ import hashlib
 import math
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,6 +39,7 @@ SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-march=native", *(SOURCES / "flags").read_text(encoding="utf-8").split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 COMPILED = Path(__file__).parent / "compiled"
+CACHE = Path(HF_HOME, "hf_elmo", "kernels")
 # The libraries of a wheel, best first, each with the name of its instructions for `tensors.has`.
 INSTRUCTION_SETS = {"amx": "amx_tile", "avx512_bf16": "avx512_bf16", "avx512": "avx512", "avx2": "avx2", "neon": None}
 # Functions of the OpenMP runtime that PyTorch uses, in the order of `struct openmp` in csrc/threads.h.
@@ -46,37 +48,27 @@ NO_THREADS = "one, as no OpenMP runtime of PyTorch was found"
 SECONDS = 300  # limit for the compiler
 
 
-def _struct(integers: str, floats: str = "", **arrays: str) -> tuple[Any, dict[str, str]]:
-    """A struct of arrays by the type of their numbers, of integers and of floats; and the type of each array. Arrays
-    have the type `own` if the function's name says it."""
-    types = {name: of for of, names in arrays.items() for name in names.split()}
-    fields = [*((name, c_void_p) for name in types), *((name, c_int64) for name in integers.split())]
-    fields += [(name, c_float) for name in floats.split()]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields}), types
+# The types of csrc/elmo.h: of numbers, and of the numbers of arrays, "own" if the name of the function says it.
+NUMBERS = {"i64": c_int64, "float": c_float}
+ARRAYS = {"void": "own", "float": "float32", "i64": "int64", "uint16_t": "uint16", "char": "uint8"}
 
 
-# The structs of csrc/elmo.h, by the first word of the names of the functions that take them.
-STRUCTS = {
-    "cell": _struct(
-        "rows size threads", "before_clip cell_clip", own="gates hidden grad_gates", float32="before cells grad_cell"
-    ),
-    "layer": _struct(
-        "scratch_bytes steps many directions rows group words input size cells threads",
-        "cell_clip proj_clip",
-        own="inputs outputs hidden cell_outputs",
-        float32="weights weight_hr biases scales cell",
-        int64="sizes",
-        uint8="scratch barriers",
-    ),
-    "product": _struct("rows depth columns threads", float32="x weights bias sums"),
-    "highway": _struct("rows columns threads", float32="x carry transform"),
-    "characters": _struct(
-        "n characters vocabulary filters blocks finite size scratch_numbers threads",
-        uint16="words windows",
-        int64="lengths firsts counts widths offsets",
-        float32="tables embedding maxima grads grad_embeddings scratch weights biases grad_weights grad_biases",
-    ),
-}
+def _structs() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """The structs of csrc/elmo.h and the types of their fields, by the first word of the names of the functions that
+    take them."""
+    header = re.sub(r"/\*.*?\*/", "", (SOURCES / "elmo.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+    structs = {}
+    for struct, members in re.findall(r"^struct (\w+) {(.*?)^};", header, re.DOTALL | re.MULTILINE):
+        types = {}
+        for kind, names in re.findall(r"(?:const )?(\w+) ([^;]+);", members):
+            for star, name in re.findall(r"(\*?)(\w+)(?:,|$)", names):
+                types[name] = ARRAYS[kind] if star else NUMBERS[kind]
+        fields = [(name, c_void_p if isinstance(kind, str) else kind) for name, kind in types.items()]
+        structs[struct] = type(struct, (ctypes.Structure,), {"_fields_": fields}), types
+    return structs
+
+
+STRUCTS = _structs()
 # Block sizes of csrc/elmo.h, which determine how weights are laid out.
 LANES = 16
 FUSED_ROWS = 16
@@ -93,12 +85,12 @@ def run(function: str, **values: Any) -> int:
     own = "bfloat16" if "bf16" in function else "float32"
     arguments: list[Any] = []
     kept = []
-    for name, kind in struct._fields_:
+    for name, kind in types.items():
         value = values.get(name)
-        if kind is not c_void_p:
+        if not isinstance(kind, str):
             arguments.append((math.inf if kind is c_float else 0) if value is None else value)
             continue
-        dtype = own if types[name] == "own" else types[name]
+        dtype = own if kind == "own" else kind
         if isinstance(value, list):
             kept.append(value := (c_void_p * len(value))(*(_address(name, dtype, array) for array in value)))
             arguments.append(ctypes.addressof(value))
@@ -177,39 +169,27 @@ def _from_wheel() -> _Loaded | None:
     return path and _Loaded(ctypes.CDLL(str(path)), f"{path}, from the wheel")
 
 
-def cache_folder() -> Path:
-    """The folder of compiled libraries; `HF_HOME` moves it."""
-    return Path(HF_HOME, "hf_elmo", "kernels")
-
-
-def _words(variable: str) -> list[str]:
-    """The words of a variable of the environment, as a shell reads them."""
-    try:
-        return shlex.split(os.environ.get(variable, ""))
-    except ValueError as error:
-        raise ValueError(f"{variable} is {os.environ[variable]!r}: {error}") from error
-
-
 def compiler() -> list[str]:
     """The command of the C compiler: `CC` of the environment, else cc, gcc or clang; FileNotFoundError without one."""
-    named = _words("CC") or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
+    named = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
     if not named:
         raise FileNotFoundError("there is no C compiler (cc, gcc or clang); install one, or name one in CC")
     return named
 
 
-def compiler_version() -> str:
-    """The first line of the compiler's `--version`."""
-    return _output([*compiler(), "--version"]).partition("\n")[0].strip()
+def run_compiler(*arguments: str) -> str:
+    """What the compiler prints."""
+    options = {"encoding": "utf-8", "errors": "replace", "timeout": SECONDS}
+    return subprocess.run([*compiler(), *arguments], capture_output=True, check=True, **options).stdout
 
 
 def _compiled() -> _Loaded:
     """The library in the cache, compiled first if it is missing; a cache that cannot be used is as no cache."""
-    flags = *FLAGS, *_words("HF_ELMO_CFLAGS")
+    flags = *FLAGS, *shlex.split(os.environ.get("HF_ELMO_CFLAGS", ""))
     digest = hashlib.sha256("\0".join([*flags, *processor()]).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
-    place = cache_folder() / f"elmo-{digest.hexdigest()[:32]}"
+    place = CACHE / f"elmo-{digest.hexdigest()[:32]}"
     try:
         for path in place.parent.glob(f"{place.name}-*.so"):
             with suppress(OSError):  # it was compiled on a newer system that shares the folder
@@ -234,13 +214,8 @@ def _named(place: Path, file: Path) -> Path:
 def _compile(flags: Sequence[str], folder: str) -> Path:
     target = Path(folder, "elmo.so")
     sources = map(str, sorted(SOURCES.glob("*.c")))
-    _output([*compiler(), *flags, *sources, "-o", str(target), "-lm"])
+    run_compiler(*flags, *sources, "-o", str(target), "-lm")
     return target
-
-
-def _output(command: Sequence[str]) -> str:
-    options = {"encoding": "utf-8", "errors": "replace", "timeout": SECONDS}
-    return subprocess.run(command, capture_output=True, check=True, **options).stdout
 
 
 def processor() -> list[str]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+INTERFACE = 3  # the version of what `modeling_elmo.py` uses of this package
 # The named tuples of modeling_elmo.py, which finds this package.
 LstmCall: TypeAlias = Any
 LstmWeights: TypeAlias = Any
@@ -146,11 +147,8 @@ def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled() or not all(map(torch._C._has_storage, grads)):  # under vmap, they have no memory
-            raise RuntimeError(
-                "the kernels have no second derivative, and none of several outputs at once (is_grads_batched, "
-                "vectorize): call backward without create_graph and for one output at a time, or run the model in a "
-                'block of hf_elmo.kernels.use("off").'
-            )
+            how = 'is_grads_batched or vectorize, or run the model in a block of hf_elmo.kernels.use("off")'
+            raise RuntimeError(f"the kernels have first derivatives alone: call backward without create_graph, {how}")
         with torch.autocast("cpu", enabled=False):
             return backward(ctx, *grads)
 

@@ -64,7 +64,7 @@ def test_no_warning_for_any_instruction_set(name: str, instructions: str, tmp_pa
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
     """An empty cache, and a library that is quick to compile."""
-    monkeypatch.setattr(native, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(native, "CACHE", tmp_path / "home" / "hf_elmo" / "kernels")
     monkeypatch.setattr(native, "COMPILED", tmp_path / "no wheel")
     monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, "-O0"))
     native._load.cache_clear()
@@ -134,7 +134,6 @@ def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monke
     assert not runs()
     assert [warning.endswith(f": {native.reason()}") for warning in warnings] == [True]
     assert describe_environment()["kernels in C"] == f"none: {native.reason()}"
-    assert "'" not in value or native.reason().startswith(f"{variable} is ")
 
 
 @pytest.mark.slow

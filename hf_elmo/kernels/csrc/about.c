@@ -3,9 +3,9 @@
 #include "threads.h"
 
 #define SIZE(NAME) sizeof(struct NAME)
-/* In the order of STRUCTS in native.py, then the block sizes of elmo.h. */
-const i64 sizes[] = {SIZE(cell), SIZE(layer), SIZE(product), SIZE(highway), SIZE(characters),
-                     LANES,      FUSED_ROWS,  FUSED_COLUMNS, FUSED_DEPTH,   PRODUCT_COLUMNS};
+/* In the order of elmo.h, then its block sizes. */
+const i64 sizes[] = {SIZE(layer), SIZE(product), SIZE(highway), SIZE(characters), SIZE(cell),
+                     LANES,       FUSED_ROWS,    FUSED_COLUMNS, FUSED_DEPTH,      PRODUCT_COLUMNS};
 
 const char *instruction_set(void) {
 #if defined __AMX_BF16__ || defined __AMXBF16__

@@ -44,7 +44,7 @@ INLINE void store(float *x, vector y) { memcpy(x, &y, sizeof y); }
 #define JOIN_EXPANDED(name, suffix) name##_##suffix
 #define JOIN(name, suffix) JOIN_EXPANDED(name, suffix)
 
-/* Arguments that Python fills in: each is a struct of native.STRUCTS, and a test compares their sizes. */
+/* Arguments that Python fills in: native.py reads the names and types of the fields here, and a test compares sizes. */
 
 /* A layer of the biLM, all directions, for layer.c. */
 struct layer {
@@ -52,7 +52,7 @@ struct layer {
   void *const *outputs;
   void *hidden; /* [directions][rows][size]; as `cell`, it becomes the state after the last step */
   void *cell_outputs; /* [directions][rows][cells], for few rows */
-  const void *const *weights, *const *weight_hr;
+  const float *const *weights, *const *weight_hr; /* two or four numbers of a smaller type as one */
   const float *const *biases;
   const float *const *scales; /* for few rows, of the columns of weights in 8 bits, or NULL */
   float *cell; /* [directions][rows][cells] */

@@ -235,7 +235,7 @@ static void JOIN(round_to_bytes, KIND)(const TYPE *x, i64 rows, i64 depth, int8_
 /* The weights of a block of gates from a row of weights on, with their biases, or their scales if they are bytes. */
 INLINE struct block JOIN(gates_block, KIND)(const struct layer *x, i64 d, i64 block, i64 row) {
   const i64 step = LANES * (x->input + x->size), first = 4 * block * step + row * LANES;
-  const char *weights = x->weights[d];
+  const char *weights = (const char *)x->weights[d];
   weights += first * (x->scales ? 1 : (i64)sizeof(WEIGHT));
   return (struct block){weights, (x->scales ? x->scales : x->biases)[d] + block * LANES, step, x->cells};
 }
@@ -272,7 +272,7 @@ INLINE void JOIN(add_few, KIND)(float *sums, const TYPE *x, const struct block *
 
 /* Runs one of `parts` parts of a direction, from step `many` on. The parts wait for each other twice in a step. */
 static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 parts, char *scratch) {
-  const WEIGHT *weight_hr = x->weight_hr[d];
+  const WEIGHT *weight_hr = (const WEIGHT *)x->weight_hr[d];
   const TYPE *inputs = x->inputs[d];
   TYPE *outputs = x->outputs[d];
   i64 cells = x->cells, size = x->size, words = 0, first = 0;
