@@ -78,12 +78,13 @@ tensorflow, spacy = (peer(name, lambda it: find_spec(it) and import_module(it)) 
 
 @pytest.fixture(autouse=True)
 def verbosity() -> Iterator[None]:
-    """Restores the level of transformers' logging after each test: scripts, and tests of messages, set it."""
+    """Restores the level of transformers' logging, and bars of progress, which scripts, and tests of messages, set."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
     yield
     logging.set_verbosity(before)
+    logging.enable_progress_bar()
 
 
 @pytest.fixture
@@ -106,6 +107,14 @@ def model():
     from tests.factories import small_model
 
     return small_model()
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A saved small model, with a tokenizer that splits at whitespace."""
+    from tests.factories import small_checkpoint
+
+    return small_checkpoint(tmp_path / "elmo")
 
 
 @pytest.fixture

@@ -24,21 +24,17 @@ NO_LAUNCHES = {aten._unsafe_view.default, aten.lift_fresh.default, aten.is_same_
 
 
 def lstm_cell(inputs: Tensor, hidden: Tensor, cell: Tensor, *biases: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The cell of `nn.LSTM` in one launch, which the CPU does not have: h, c, and the gates, for the gradient."""
-    i, f, g, o = sum(part for part in (inputs, hidden, *biases) if part is not None).chunk(4, dim=1)
-    gates = i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    after = f * cell + i * g
-    return o * after.tanh(), after, torch.cat(gates, dim=1)
+    """The cell of `nn.LSTM` in one launch, which the CPU does not have: h, c, and the gates' sums, for the gradient."""
+    gates = sum(part for part in (inputs, hidden, *biases) if part is not None)
+    i, f, g, o = gates.chunk(4, dim=1)
+    after = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return o.sigmoid() * after.tanh(), after, gates
 
 
 def lstm_cell_backward(grad_h, grad_c, before: Tensor, after: Tensor, gates: Tensor, has_bias: bool):
-    i, f, g, o = gates.chunk(4, dim=1)
-    grad_h, grad_c = (torch.zeros_like(after) if grad is None else grad for grad in (grad_h, grad_c))
-    tanh = after.tanh()
-    grad_c = grad_c + grad_h * o * (1 - tanh * tanh)
-    inner = grad_c * g * i * (1 - i), grad_c * before * f * (1 - f), grad_c * i * (1 - g * g)
-    grads = torch.cat((*inner, grad_h * tanh * o * (1 - o)), dim=1)
-    return grads, grad_c * f, grads.sum(0) if has_bias else None
+    given = gates, torch.zeros_like(gates), None, None, before, after
+    grads, _, grad_before, *_ = aten._thnn_differentiable_lstm_cell_backward(grad_h, grad_c, *given)
+    return grads, grad_before, grads.sum(0) if has_bias else None
 
 
 ON_DEVICES_ONLY = {
@@ -62,14 +58,6 @@ class OnDevice(Tensor):
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return EmulatedDevice.in_use.__torch_dispatch__(function, types, args, kwargs)  # in another thread
-
-    # With these, `Module.to` exchanges parameters, not only what is known to PyTorch of them.
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["inner"], None
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], *_: Any) -> "OnDevice":
-        return OnDevice(inner["inner"])
 
     def tolist(self) -> list:  # PyTorch's is not for subclasses
         return self.cpu().tolist()

@@ -155,11 +155,6 @@ def server(monkeypatch) -> Iterator[Server]:
     set_client_factory(default_client_factory)
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    return small_checkpoint(tmp_path / "elmo")
-
-
 def test_a_converted_checkpoint_is_uploaded_whole(server, tmp_path) -> None:
     """Weights and tokenizers of an earlier upload are deleted, because transformers would load them; others stay."""
     folder = convert(*write_files(tmp_path / "source"), tmp_path / "elmo-converted")

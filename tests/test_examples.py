@@ -2,17 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from random import Random
 
-import datasets
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining
 from tests.factories import TEXTS, save_checkpoint, small_language_model, small_model, small_tokenizer, write_lines
@@ -58,14 +55,6 @@ RULES = {
 DAMAGED = "MK: donâ€™t [read](https://a.gov/x) **it** [12] (Laughs) . . . on it (A/46/PV.59. p. 1).Craig wrote so."
 BOOK = "CHAPTER I\n\n“Stop!” cried Mr. Smith; _he_ was not\namused. He doesn’t sing the well-\nknown song.[Picture]"
 TESTED = "He could play the piano , the flute and the violin before he could read or write at all ."
-
-
-@pytest.fixture(autouse=True)
-def progress_bars() -> Iterator[None]:
-    """Scripts turn progress bars off: turns them on again after each test."""
-    yield
-    logging.enable_progress_bar()
-    datasets.enable_progress_bars()
 
 
 @pytest.fixture

@@ -66,11 +66,9 @@ def test_gradients_equal_the_textbooks(changes: dict) -> None:
     mixes = [sentence_layers(model, tokenizer(text, return_tensors="pt")["input_ids"][0])[0] for text in texts]
     weighed = [torch.einsum("l,lws->ws", model.scalar_mix.scalars.softmax(0), mix) for mix in mixes]
     sum((model.scalar_mix.gamma * mix @ weights).square().sum() for mix in weighed).backward()
-    for name, parameter in model.named_parameters():
-        expected = parameter.grad
-        if name == "char_encoder.embedding.weight":
-            expected[0] = 0  # padding is part of no gradient
-        torch.testing.assert_close(found[name], expected, atol=1e-9, rtol=1e-9)
+    model.char_encoder.embedding.weight.grad[0] = 0  # padding is part of no gradient
+    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
 def spread(inputs: dict) -> tuple[dict[str, Tensor], Tensor]:
@@ -138,30 +136,24 @@ def with_scalars(model: ElmoModel) -> ElmoModel:
     return model
 
 
-@pytest.mark.parametrize("mixes", [1, 2])
-def test_learned_mixes(inputs, mixes: int) -> None:
-    model = with_scalars(make(num_scalar_mixes=mixes)[0])
-    output = model(**inputs, output_hidden_states=True)
+@pytest.mark.parametrize(("mixes", "layer_norm"), [(1, False), (2, False), (2, True)])
+def test_learned_mixes_of_layers_also_normalized_over_the_unpadded_positions(inputs, mixes: int, layer_norm) -> None:
+    model = with_scalars(make(num_scalar_mixes=mixes, scalar_mix_layer_norm=layer_norm)[0])
+    batch, real = spread(inputs)
+    output = model(**batch, output_hidden_states=True)
+    layers = [layer[real].double() for layer in output.hidden_states]
+    if layer_norm:
+        layers = [(layer - layer.mean()) / layer.var(correction=0).sqrt() for layer in layers]
     assert (output.scalar_mixes is None) == (mixes == 1)
     found = output.scalar_mixes or (output.last_hidden_state,)
     assert found[0] is output.last_hidden_state
     for mix, own in zip(found, (model.scalar_mix, *model.further_mixes), strict=True):
-        weights = own.scalars.exp() / own.scalars.exp().sum()
-        near(mix, own.gamma * sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
-
-
-def test_layers_are_normalized_over_the_unpadded_positions(inputs) -> None:
-    model = with_scalars(make(scalar_mix_layer_norm=True)[0])
-    batch, real = spread(inputs)
-    output, normalized = model(**batch, output_hidden_states=True), []
-    for layer in output.hidden_states:
-        values = layer[real].double()
-        normalized.append((values - values.mean()) / values.var(correction=0).sqrt())
-    weights = model.scalar_mix.scalars.double().softmax(0)
-    expected = 1.7 * sum(w * layer for w, layer in zip(weights, normalized, strict=True))
-    near(output.last_hidden_state[real].double(), expected, 1e-5)
-    assert not output.last_hidden_state[~real].any()
-    assert not model.half().scalar_mix([torch.full((3, 4), 0.25).half()] * 3).any()  # computed in float32
+        weights = own.scalars.double().softmax(0)
+        expected = own.gamma * sum(w * layer for w, layer in zip(weights, layers, strict=True))
+        near(mix[real].double(), expected, 1e-5 if layer_norm else 1e-6)
+        assert not mix[~real].any()
+    if layer_norm:  # computed in float32
+        assert not model.half().scalar_mix([torch.full((3, 4), 0.25).half()] * 3).any()
 
 
 def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer) -> None:

@@ -112,19 +112,16 @@ def test_sample_is_that_of_drawing_one_by_one_and_throwing_repetitions_away() ->
     assert sampled.num_tries == tries
 
 
-def test_expected_counts_are_tensorflows_where_no_draw_was_a_repetition() -> None:
-    words, sampled = torch.tensor([0, 1, 19, 399]), SampledWords(torch.arange(20), num_tries=20, vocab_size=400)
-    expected = [math.log(20 * tensorflow_probability(word, 400)) for word in words.tolist()]
-    torch.testing.assert_close(sampled.log_expected_count(words), torch.tensor(expected))
-
-
-def test_sampled_loss_and_gradients_are_tensorflows(problem, sampled) -> None:
+@pytest.mark.parametrize("repetitions", [True, False])
+def test_sampled_loss_and_gradients_are_tensorflows(problem, sampled, repetitions: bool) -> None:
+    sampled = sampled if repetitions else sampled._replace(num_tries=19)
     total, nll = sampled_softmax_nll(*problem, sampled)
     exact = [tensor.detach().double().requires_grad_() for tensor in problem[:3]]
     (hidden, weight, bias), expected = exact, []
     for row, target in zip(hidden, problem[3].tolist(), strict=True):
         words = [target, *(word for word in sampled.ids.tolist() if word != target)]
-        counts = [-math.expm1(sampled.num_tries * math.log1p(-tensorflow_probability(word, 61))) for word in words]
+        chances = [tensorflow_probability(word, 61) for word in words]
+        counts = [1 - (1 - p) ** sampled.num_tries if repetitions else 19 * p for p in chances]
         logits = weight[words] @ row + bias[words] - torch.tensor(counts).double().log()
         expected.append(logits.logsumexp(0) - logits[0])
     torch.testing.assert_close(nll, torch.stack(expected).float(), rtol=1e-5, atol=1e-6)

@@ -21,7 +21,7 @@ from hf_elmo.analysis.plots import plot_word_plane
 from hf_elmo.analysis.scoring import substitutes
 from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors
 from hf_elmo.explore import INK, Explorer, picture
-from tests.factories import save_checkpoint, small_checkpoint, small_model, whitespace_tokenizer, write_lines
+from tests.factories import save_checkpoint, small_model, whitespace_tokenizer, write_lines
 
 SERVE = """
 import signal, sys
@@ -35,11 +35,6 @@ sys.exit(main(["explore"]))
 def page() -> ModuleType:
     pytest.importorskip("gradio")
     return importlib.import_module("hf_elmo.explore.page")
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    return small_checkpoint(tmp_path / "model")
 
 
 @pytest.fixture
