@@ -76,10 +76,8 @@ class ElmoDecomposableAttention(nn.Module):
         """Two texts, each `[batch, words, size]` with its mask, to `[batch, 2 * compare_sizes[-1]]`."""
         projected = [self._run(self.attend, x) for x, _ in texts]
         summed = []
-        for number, (x, mask) in enumerate(texts):
-            other, other_mask = texts[1 - number]
-            scores = projected[number] @ projected[1 - number].mT
-            attended = masked_softmax(scores, other_mask[:, None]) @ other
+        for (x, mask), (y, other_mask), query, key in zip(texts, texts[::-1], projected, projected[::-1], strict=True):
+            attended = masked_softmax(query @ key.mT, other_mask[:, None]) @ y
             compared = self._run(self.compare, torch.cat((x, attended), dim=2))
             summed.append(compared.masked_fill(~mask[:, :, None], 0.0).sum(1))
         return torch.cat(summed, dim=1)

@@ -93,15 +93,6 @@ class _Sentences(NamedTuple):
     hidden_states: tuple[Tensor, ...] | None  # if they are asked for, the layers, each [batch, positions, 2P]
 
 
-class _Mentions(NamedTuple):
-    """The spans that are kept as the mentions of a document; the fields are as in [`ElmoCoreferenceOutput`]."""
-
-    spans: Tensor
-    scores: Tensor
-    antecedents: Tensor
-    antecedent_scores: Tensor
-
-
 class ElmoSpanVectors(nn.Module):
     """The vector of a span, `[first word; last word; head; width]`, where the head is the mean of the words by
     attention weights (Lee et al. 2017, section 4)."""
@@ -223,8 +214,8 @@ class ElmoCoreferenceHead(ElmoHead):
         speakers: Tensor | None,
         genres: Tensor | None,
         labels: Tensor | None,
-    ) -> tuple[list[_Mentions], Tensor | None]:
-        """The mentions of each document and, with `labels`, the sum of the losses. `sentences` are in batches, as
+    ) -> tuple[list[ElmoCoreferenceOutput], Tensor | None]:
+        """The output for each document and, with `labels`, the sum of the losses. `sentences` are in batches, as
         `read_words` gives them, `lengths` are the numbers of words of the documents; `numbers` and `speakers`, both
         `[words]`, are the sentence and the speaker of each word of the documents."""
         embedded = [self.embed(read)[0] for read, _ in sentences]
@@ -244,8 +235,8 @@ class ElmoCoreferenceHead(ElmoHead):
         no_loss = documents[0].attention[:0].sum()  # 0, with gradients
         return mentions, no_loss + sum(map(self._nll, documents, mentions, labels))
 
-    def _resolve(self, document: _Document) -> _Mentions:
-        """The mentions of a document and the scores of their antecedents."""
+    def _resolve(self, document: _Document) -> ElmoCoreferenceOutput:
+        """The mentions of a document, without an axis for the batch, and the scores of their antecedents."""
         first, last = self._best_spans(document)
         spans = self.span_vectors(document, first, last)
         mention_scores = self.mention_scorer(spans)
@@ -254,9 +245,11 @@ class ElmoCoreferenceHead(ElmoHead):
             scores = self.pair_scorer(spans, antecedents, coarse_scores, document.speakers[first], document.genre)
             if refinements_left:
                 spans = self._refine(spans, antecedents, scores)
-        return _Mentions(torch.stack((first, last), dim=1), mention_scores, antecedents, scores)
+        kept = torch.stack((first, last), dim=1)
+        clusters = None if self.training else clusters_of(kept, antecedents, scores)
+        return ElmoCoreferenceOutput(None, clusters, kept, mention_scores, antecedents, scores)
 
-    def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
+    def _nll(self, document: _Document, mentions: ElmoCoreferenceOutput, labels: Tensor) -> Tensor:
         """The loss of a document: the loss of the antecedents, plus the cross-entropy of mention scores over the kept
         spans and the mentions in `labels` that were not kept, which have no antecedent loss (Zhang et al. 2018)."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
@@ -264,7 +257,7 @@ class ElmoCoreferenceHead(ElmoHead):
         true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
         missed = torch.tensor(sorted(true.difference(kept)), dtype=torch.int64, device=labels.device).view(-1, 2)
         missed_scores = self.mention_scorer(self.span_vectors(document, *missed.unbind(1)))
-        scores = torch.cat((mentions.scores, missed_scores))
+        scores = torch.cat((mentions.mention_scores, missed_scores))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         targets = scores.new_tensor([span in true for span in kept] + [True] * len(missed))
         return antecedent_nll(mentions, labels) + binary_cross_entropy_with_logits(scores, targets, reduction="sum")
@@ -374,13 +367,13 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         is_word = mask & ~boundaries
         speakers = None if speaker_ids is None else speaker_ids[is_word]
         lengths = is_word.sum(1).tolist()
-        mentions, loss = self.classifier(sentences, lengths, numbers[is_word], speakers, genre_ids, labels)
+        outputs, loss = self.classifier(sentences, lengths, numbers[is_word], speakers, genre_ids, labels)
         if labels is not None:
             loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
             loss = self.regularize(loss, labels, num_items_in_batch)
-        clusters = None if self.training else _pad([clusters_of(each) for each in mentions])
-        stacked = map(_pad, zip(*mentions, strict=True))
-        return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
+        how = {"batch_first": True, "padding_value": IGNORE_INDEX}
+        padded = {name: nn.utils.rnn.pad_sequence([each[name] for each in outputs], **how) for name in outputs[0]}
+        return ElmoCoreferenceOutput(loss=loss, **padded, hidden_states=hidden_states)
 
     def read_words(self, inputs: ElmoInputs) -> _Sentences:
         """As in [`ElmoTaskModel`], but a row is a document, each sentence of which is read by itself."""
@@ -393,17 +386,14 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 given[name] = torch.cat((x.flatten(0, 1), padding))
         sentences = []
         layers = []
-        indices = []
-        for index, is_token in _batches_of_sentences(mask, numbers):
+        batches = list(_batches_of_sentences(mask, numbers))
+        for index, is_token in batches:
             rows = {name: x if x is None else x[index] for name, x in given.items()}
             read = super().read_words(replace(inputs, **rows, attention_mask=is_token, state=None))
             sentences.append((read, index[read.texts[0].is_read]))
-            if read.hidden_states is not None:
-                layers.append(torch.stack(read.hidden_states, dim=2)[is_token])
-                indices.append(index[is_token])
-        if not layers:
-            return _Sentences(sentences, None)
-        return _Sentences(sentences, scatter(torch.cat(layers)[torch.cat(indices).argsort()], mask).unbind(2))
+            layers += [] if read.hidden_states is None else [torch.stack(read.hidden_states, dim=2)[is_token]]
+        order = torch.cat([index[is_token] for index, is_token in batches]).argsort()
+        return _Sentences(sentences, scatter(torch.cat(layers)[order], mask).unbind(2) if layers else None)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -473,7 +463,7 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
     return torch.cat([checkpoint(score, part, use_reentrant=False) for part in parts])
 
 
-def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
+def antecedent_nll(mentions: ElmoCoreferenceOutput, labels: Tensor) -> Tensor:
     """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6): the
     antecedents in the span's cluster in `labels [mentions, 3]`, or no antecedent if the cluster has none."""
     antecedents = mentions.antecedents
@@ -488,25 +478,17 @@ def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
     return (scores.logsumexp(1) - scores.masked_fill(~gold, -torch.inf).logsumexp(1)).sum()
 
 
-def clusters_of(mentions: _Mentions) -> Tensor:
-    """The clusters `[mentions, 3]`: each span is linked to its best antecedent; spans without links are left out."""
-    spans = mentions.spans
-    scores = mentions.antecedent_scores
+def clusters_of(spans: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:
+    """The clusters `[mentions, 3]`: each span is linked to its best antecedent; spans without links are left out. The
+    arguments are those of a document in [`ElmoCoreferenceOutput`]."""
     numbers: dict[int, int] = {}
     count = 0
-    choices = zip(scores.argmax(1).tolist(), mentions.antecedents.tolist(), strict=True)
-    for span, (choice, antecedents) in enumerate(choices):
+    for span, (choice, own) in enumerate(zip(scores.argmax(1).tolist(), antecedents.tolist(), strict=True)):
         if choice:
-            antecedent = antecedents[choice - 1]
-            numbers[span] = numbers.setdefault(antecedent, count)
+            numbers[span] = numbers.setdefault(own[choice - 1], count)
             count = max(count, numbers[span] + 1)
     rows = [[*spans[span].tolist(), cluster] for span, cluster in sorted(numbers.items())]
     return torch.tensor(rows, dtype=torch.int64, device=spans.device).view(-1, 3)
-
-
-def _pad(rows: Sequence[Tensor]) -> Tensor:
-    """`[batch, longest, ...]` from rows of different lengths, padded by -100."""
-    return nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=IGNORE_INDEX)
 
 
 def _require_mentions(labels: Tensor, documents: Sequence[_Document]) -> None:

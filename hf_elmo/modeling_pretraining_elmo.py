@@ -270,18 +270,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 offloading or a hook.
         """
         refuse_unknown(kwargs)
-        packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, attention_mask, inputs_embeds)[0])
-        output = self.elmo(
-            input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            state=state,
-            output_hidden_states=output_hidden_states,
-            use_cache=use_cache,
-            packing=packing,
-            backward_input_ids=backward_input_ids,
-            return_dict=True,
-        )
+        how = {"state": state, "backward_input_ids": backward_input_ids}
+        how |= {"output_hidden_states": output_hidden_states, "use_cache": use_cache}
+        packing, output = self._read(input_ids, attention_mask, inputs_embeds, **how)
         directions = output.layers[-1].chunk(2, dim=-1)
         losses = (None,) * 3
         logits = (None,) * 2
@@ -302,13 +293,18 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, State]:
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, positions, 2]` float32, 0
         where the label is -100; and the state. The arguments are those of `forward`."""
-        packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, attention_mask, None)[0])
-        how = {"packing": packing, "output_hidden_states": False, "use_cache": True, "return_dict": True}
-        output = self.elmo(input_ids, state=state, backward_input_ids=backward_input_ids, **how)
+        how = {"state": state, "backward_input_ids": backward_input_ids, "use_cache": True}
+        packing, output = self._read(input_ids, attention_mask, None, output_hidden_states=False, **how)
         targets, predicted = self._targets(labels, packing)
         nll = self._full_nll(torch.cat(output.layers[-1].chunk(2, dim=1))[predicted], targets[predicted])
         nll = nll.new_zeros(len(targets)).index_copy(0, predicted, nll)
         return packing.pad(nll.view(2, -1).T), output.state
+
+    def _read(self, input_ids: Tensor, mask: Tensor, vectors: Tensor, **how: Any) -> tuple[Packing, Any]:
+        """The packing of a batch, and what the biLM gives for it; `how` are further arguments of [`ElmoModel`]."""
+        packing = self.elmo.packing_type.of(self.elmo.masks_of(input_ids, mask, vectors)[0])
+        how |= {"attention_mask": mask, "inputs_embeds": vectors, "packing": packing, "return_dict": True}
+        return packing, self.elmo(input_ids, **how)
 
     def _targets(self, labels: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """The labels `[2 * packed]` of the forward LM, then of the backward LM; and the indices of those not -100."""
@@ -338,9 +334,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             head = self.lm_head
             total, nll = sampled_softmax_nll(hidden, head.weight, head.bias, targets[predicted], sampled)
         else:
-            raise ValueError(
-                "lm_head has an adapter, quantized weights, offloading or a hook: train with num_sampled = vocab_size."
-            )
+            raise ValueError("lm_head has an adapter, a quantized weight or a hook: train with num_sampled=vocab_size.")
         sums = nll.new_zeros(len(targets)).index_copy(0, predicted, nll.detach()).view(2, -1).sum(1)
         counts = (targets != IGNORE_INDEX).view(2, -1).sum(1).clamp(min=1)
         return total / count_labels(targets, num_items_in_batch), *(sums / counts)
