@@ -271,8 +271,6 @@ class WordEncoder:
         self.tokenizer = tokenizer
         self.vocabulary = Vocabulary.of(tokenizer)
         self.speller = Speller(tokenizer)
-        boundaries = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
-        self._labels = {**self.vocabulary._ids, **boundaries, PADDING: -100}
 
     def characters(self, rows: Sequence[Sequence[Token]]) -> Tensor:
         """The character ids of rows of tokens, padded to the longest row: `[rows, words, characters]`."""
@@ -280,10 +278,9 @@ class WordEncoder:
 
     def labels(self, rows: Sequence[Sequence[Token]]) -> Tensor:
         """The row of each token in the vocabulary, -100 for padding: `[rows, words]`."""
-        labels = map(self._labels.get, _padded(rows), repeat(self.vocabulary.unk_id))
-        return torch.from_numpy(np.fromiter(labels, np.int64)).view(len(rows), -1)
+        return torch.from_numpy(self.vocabulary.ids(_padded(rows))).view(len(rows), -1)
 
-    def sentences(self, sentences: Sequence[Words], device: torch.device) -> Batch:
+    def sentences(self, sentences: Sequence[Words], device: torch.device | str = "cpu") -> Batch:
         """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
         rows = [[BEGIN, *words, END] for words in sentences]
         word_ids = self.labels(rows)

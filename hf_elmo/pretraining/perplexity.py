@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers.utils.logging import tqdm
 
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.rows import Words
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import batches, evaluation_mode
-from ..utils.jobs import require_positive
-from .data import WordEncoder, carried_windows, ensure_language_models
+from .data import Batch, WordEncoder, carried_windows, ensure_language_models
 from .texts import Texts
 from .vocabulary import Vocabulary
 
@@ -88,7 +86,6 @@ def perplexity(
         TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or that of another model, or there is no text.
     """
-    require_positive(words_per_batch=words_per_batch, batch_size=batch_size)
     model, encoder = ensure_language_models(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
     reading = {"input_format": input_format, "text_column": text_column, "encoding": encoding}
@@ -100,19 +97,18 @@ def perplexity(
         rows = batch_size or max(1, min(steps // WORDS_PER_ROW, len(sentences) // SENTENCES_PER_ROW, MAX_ROWS))
         batches_read = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
     else:
-        batches_read = sentence_batches(model, encoder, source.sentences(), words_per_batch)
-    with evaluation_mode(model):
-        return Perplexity.of(nll_totals(model, encoder.vocabulary, batches_read, stateful))
+        batches_read = sentence_batches(encoder, source.sentences(), words_per_batch)
+    return Perplexity.of(nll_totals(model, encoder.vocabulary, batches_read, stateful))
 
 
 @torch.no_grad()
 def nll_totals(
-    model: ElmoForPreTraining, vocabulary: Vocabulary, inputs: Iterable[dict[str, Tensor]], stateful: bool = False
+    model: ElmoForPreTraining, vocabulary: Vocabulary, inputs: Iterable[Batch], stateful: bool = False
 ) -> np.ndarray:
     """Sums over batches: forward and backward NLL, predictions, sentences, unknown words: `[5]` float64."""
     totals = np.zeros(5)
     state = None
-    with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
+    with evaluation_mode(model), tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
         for batch in inputs:
             batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
             nll, after = model.word_nll(**batch, state=state)
@@ -125,10 +121,8 @@ def nll_totals(
     return totals
 
 
-def sentence_batches(
-    model: ElmoForPreTraining, encoder: WordEncoder, sentences: Iterator[Words], words_per_batch: int = 4096
-) -> Iterator[dict[str, Tensor]]:
+def sentence_batches(encoder: WordEncoder, sentences: Iterator[Words], words_per_batch: int = 4096) -> Iterator[Batch]:
     """Sentences, each from zero state, in batches of sentences of similar length."""
     while pool := list(itertools.islice(sentences, SORTED_TOGETHER)):
         for batch in batches([len(words) + 2 for words in pool], words_per_batch):
-            yield encoder.sentences([pool[index] for index in batch], model.device)
+            yield encoder.sentences([pool[index] for index in batch])

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,8 @@ from ..configuration_elmo import BOS_ID, ElmoConfig
 from ..modeling_elmo import State, has_instructions
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
-from .data import PackedWindows, PaddedTexts, WordEncoder
+from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity, nll_totals, sentence_batches
 from .texts import Texts
 
@@ -105,10 +104,10 @@ class AfterStep(TrainerCallback):
     """Adds the weights to their moving average. The first SIGINT (Ctrl-C) ends the training after its step, with a
     checkpoint; the second ends it at once. Removes checkpoints over `save_total_limit`, but not a user's copies."""
 
-    def __init__(self, trainer: "ElmoPreTrainer") -> None:
+    def __init__(self, trainer: "ElmoPreTrainer", limit: int | None) -> None:
         self.trainer = trainer
         self.before = None  # the handler of SIGINT
-        self.limit: int | None = None  # of checkpoints
+        self.limit = limit  # of checkpoints
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.interrupted = False
@@ -186,12 +185,13 @@ class ElmoPreTrainer(Trainer):
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
         model._ddp_params_and_buffers_to_ignore = list(softmax)
+        self._after_step = AfterStep(self, args.save_total_limit)
+        args = replace(args, save_total_limit=None)  # Trainer's own rule removes a user's copies of checkpoints, too
         data = {"train_dataset": train_dataset, "eval_dataset": eval_dataset}
         super().__init__(model, args, processing_class=processing_class, **data, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.init: str | None = None  # a fingerprint of the model that the training begins with
-        self._after_step = AfterStep(self)
         self.add_callback(self._after_step)
 
     @staticmethod
@@ -243,12 +243,9 @@ class ElmoPreTrainer(Trainer):
             distributed.broadcast(parameter.data, 0)
         if self.args.ema is not None:
             self._average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.args.ema))
-        self._after_step.limit = self.args.save_total_limit
-        self.args.save_total_limit = None
         try:
             output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
         finally:
-            self.args.save_total_limit = self._after_step.limit
             if self._after_step.before is not None:
                 signal.signal(signal.SIGINT, self._after_step.before)
         best = self.args.load_best_model_at_end and self.state.best_model_checkpoint  # then it was loaded
@@ -337,9 +334,8 @@ class ElmoPreTrainer(Trainer):
         """The perplexity of texts by the full softmax, each sentence from zero state; each process reads a part."""
         model = self.accelerator.unwrap_model(self.model) if self._average is None else self._average.module
         part = source.part(self.args.process_index, self.args.world_size)
-        encoder = WordEncoder(self.processing_class)
-        with evaluation_mode(model):
-            totals = nll_totals(model, encoder.vocabulary, sentence_batches(model, encoder, part.sentences()))
+        encoder = self.train_dataset.encoder
+        totals = nll_totals(model, encoder.vocabulary, sentence_batches(encoder, part.sentences()))
         return Perplexity.of(sum(gather_object([totals])))
 
     def _track_num_input_tokens(self, inputs: dict[str, Tensor]) -> None:
@@ -349,10 +345,8 @@ class ElmoPreTrainer(Trainer):
     def _require_finite_weights(self) -> None:
         for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
             if not weight.detach().sum().isfinite():
-                raise FloatingPointError(
-                    f"the training diverged: {name} is not finite at step {self.state.global_step}; nothing is saved. "
-                    f"Use a learning_rate below {self.args.learning_rate}."
-                )
+                how = f"nothing is saved; use a learning_rate below {self.args.learning_rate}"
+                raise FloatingPointError(f"{name} is not finite at step {self.state.global_step}: {how}.")
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
         """As in `Trainer`; FloatingPointError, in every process, if a weight is not finite."""
@@ -378,10 +372,7 @@ class ElmoPreTrainer(Trainer):
 
     def _load_position(self, folder: Path) -> None:
         """Restores what `_save_rng_state` saved; ValueError if the run had other settings."""
-        file = folder / POSITION_FILE.format(rank=self.args.process_index)
-        if not file.exists():
-            how = "save_only_model=True saves none, and each process has its own"
-            raise ValueError(f"cannot resume {folder}: it has no state of process {self.args.process_index} ({how}).")
+        file = folder / POSITION_FILE.format(rank=self.args.process_index)  # not saved with save_only_model=True
         saved = torch.load(file, map_location=self.args.device, weights_only=True)
         for name, value in self._settings.items():
             if (was := saved["settings"].get(name)) != value:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import torch
 from torch import nn
 from transformers.utils.logging import tqdm
 
+from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.files import local_path
 from ..text_elmo import as_list, read_vocabulary
 from ..tokenization_elmo import embedded_ids
+from ..utils.spelling import BEGIN, END, PADDING, Token
 
 SPECIAL_WORDS = ("<S>", "</S>", "<UNK>")
 
@@ -36,14 +39,15 @@ class Vocabulary:
             raise ValueError(f"the vocabulary lacks {', '.join(missing)}: add it, as bilm-tf's vocabularies have it.")
         self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
         # A word "<S>" of a text is not a boundary: like any word outside the vocabulary it is unknown.
-        self._ids = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
+        self._ids: dict[Token, int] = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
+        self._ids |= {BEGIN: self.bos_id, END: self.eos_id, PADDING: IGNORE_INDEX}
 
     def __len__(self) -> int:
         return len(self.words)
 
-    def ids(self, words: Iterable[str]) -> np.ndarray:
+    def ids(self, words: Iterable[Token]) -> np.ndarray:
         """The ids of words, `[words]` int64; words outside the vocabulary get the id of `<UNK>`."""
-        return np.array([self._ids.get(word, self.unk_id) for word in words], dtype=np.int64)
+        return np.fromiter(map(self._ids.get, words, repeat(self.unk_id)), np.int64)
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
@@ -84,10 +88,8 @@ def build_vocabulary(sentences: Iterable[Sequence[str]], size: int | None = None
         size, min_count: the most words, the three special ones included (by default all), and fewest occurrences.
 
     Raises:
-        ValueError: no word is left, or `size` has no room for one.
+        ValueError: no word is left.
     """
-    if size is not None and size <= len(SPECIAL_WORDS):
-        raise ValueError(f"size is {size}, but must be {len(SPECIAL_WORDS) + 1} or more")
     counts: Counter[str] = Counter()
     for words in tqdm(sentences, "Counting words", unit=" sentences"):
         counts.update(as_list(words, "a sentence"))
@@ -96,7 +98,7 @@ def build_vocabulary(sentences: Iterable[Sequence[str]], size: int | None = None
     words = [word for word in words if not {"\n", "\r"} & set(word)]
     if not words:
         raise ValueError(f"no word occurs at least {min_count} times: lower min_count, or give more text.")
-    return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])
+    return Vocabulary([*SPECIAL_WORDS, *words][:size])
 
 
 @torch.no_grad()

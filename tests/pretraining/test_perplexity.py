@@ -45,8 +45,6 @@ def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer, words_
     assert result.mean == pytest.approx(math.sqrt(math.prod(expected)), rel=1e-4)
     assert (result.words, result.sentences, result.unknown) == (count, len(TEXTS), 0)
     assert perplexity(model, ["the zebra", "cat"], tokenizer=tokenizer).unknown == 1 / 5
-    with pytest.raises(ValueError, match="batch_size"):
-        perplexity(model, TEXTS, tokenizer=tokenizer, stateful=True, batch_size=0)
 
 
 @pytest.mark.parametrize(("batch_size", "words_per_batch"), [(None, 4096), (None, 1), (4, 12), (4, 4096)])

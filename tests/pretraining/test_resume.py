@@ -203,10 +203,3 @@ def test_ctrl_c_and_a_full_disk_end_a_run_that_can_be_resumed(files, five_steps,
     assert "checkpoint-2: the same command" in printed
     assert main(command) == 0
     assert_same_weights(tmp_path, five_steps)
-
-
-def test_a_checkpoint_of_the_model_alone_is_not_resumed(files, tmp_path) -> None:
-    how = {**SMALL, **STEPS, "save_only_model": True}
-    pretrain(files["general"], tmp_path, **how)
-    with pytest.raises(ValueError, match="save_only_model"):
-        pretrain(files["general"], tmp_path, **how, resume=True)

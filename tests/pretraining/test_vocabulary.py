@@ -20,8 +20,6 @@ KEPT = {
 @pytest.mark.parametrize(("sentences", "how", "words"), KEPT.values(), ids=KEPT)
 def test_the_frequent_words_are_kept(sentences: list, how: dict, words: list):
     assert build_vocabulary(sentences, **how).words == ["<S>", "</S>", "<UNK>", *words]
-    with pytest.raises(ValueError, match="size is 3"):
-        build_vocabulary(sentences, size=3)
 
 
 def test_a_file_is_one_word_a_line_and_words_outside_or_like_boundaries_are_unknown(tmp_path):
