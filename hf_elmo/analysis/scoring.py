@@ -1,6 +1,5 @@
 """The language models on a text: probabilities of its words, lexical substitutes, and words that continue the text."""
 
-import difflib
 import math
 import os
 from collections.abc import Sequence
@@ -158,8 +157,7 @@ def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
     """The indices of a word (a string or an index; `None`: all) in a sentence; ValueError if the word is not there."""
     positions = [position for position, own in enumerate(words) if word in (None, own, position)]
     if word is not None and not positions:
-        near = difflib.get_close_matches(str(word), words, n=3, cutoff=0)
-        raise ValueError(f"word {word!r} does not occur in the sentence; nearest in spelling are {', '.join(near)}.")
+        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {' '.join(words):.200}.")
     return positions
 
 

@@ -17,7 +17,6 @@ from ..modeling_elmo import ElmoModel
 from ..reading.rows import Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.fingerprints import model_fingerprint
-from ..utils.jobs import require_positive
 from ..utils.spelling import Speller
 from .scoring import positions_of
 
@@ -96,7 +95,6 @@ def nearest_neighbors(
     Raises:
         ValueError: the word is not in the sentence, or a file has vectors of rows (pooled) or of another model.
     """
-    require_positive(top=top)
     model, tokenizer = ensure_loaded(model, tokenizer)
     model = model.base_model
     (words,) = tokenizer.split_into_words([sentence], pretokenized)
@@ -205,12 +203,10 @@ def layer_similarities(
         words: for each sentence a word (its first occurrence) or the index of a word; or one word for all sentences.
 
     Raises:
-        ValueError: the numbers of sentences and words differ, there is only one, or a word is not in its sentence.
+        ValueError: the numbers of sentences and words differ, or a word is not in its sentence.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
-    if len(split) < 2:
-        raise ValueError(f"sentences has {len(split)} sentence, but a similarity is of two or more.")
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in embed(model, split, tokenizer=tokenizer, layers="all", progress=False)]

@@ -18,7 +18,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..reading.files import local_path, require_apart
 from ..tokenization_elmo import ElmoTokenizer, embedded_ids
 from ..utils.fingerprints import model_fingerprint
-from ..utils.jobs import naming_full_disk, require_positive
+from ..utils.jobs import naming_full_disk
 from ..utils.spelling import require_tokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
@@ -110,7 +110,6 @@ def pretrain(
     """
     if layout not in ("windows", "sentences", "documents"):
         raise ValueError(f"layout is {layout!r}, but must be 'windows', 'sentences' or 'documents'.")
-    require_positive(batch_size=batch_size, window=window)
     recipe = recipe or ("adapt" if init else "new")
     adapting = recipe == "adapt"
     output = local_path(output)
