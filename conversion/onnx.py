@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -131,21 +132,12 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
             raise ValueError(f"{field}=True cannot be exported: it reads padding, or one text after the other.")
     model = copy.deepcopy(model)
     for module in model.modules():
-        module.__class__ = _padded(type(module))
-        if type(getattr(module, "crf", None)).__name__ == "ElmoCRF":
-            module.crf = None  # decoding is a loop over words
+        for name in [base.__name__ for base in type(module).__mro__]:  # by name: the class may come from remote code
+            if name in NOT_EXPORTED:
+                raise ValueError(f"{name} cannot be exported, only the biLM can: pass model.elmo.")
+            for attribute, value in PADDED.get(name, {}).items():
+                setattr(module, attribute, MethodType(value, module) if attribute == "forward" else value)
     return model.float().cpu().eval().requires_grad_(False)
-
-
-def _padded(kind: type) -> type:
-    """The class with what [`PADDED`] replaces in the class of hf_elmo from which it derives."""
-    for base in kind.__mro__:
-        if base.__name__ in PADDED:  # by name: the class may come from remote code
-            if (replaced := PADDED[base.__name__]) is None:
-                raise ValueError(f"{base.__name__} cannot be exported, only the biLM can: pass model.elmo.")
-            own = type(base.__name__, (base,), replaced)
-            kind = own if kind is base else type(kind.__name__, (kind, own), {})
-    return kind
 
 
 @dataclass
@@ -222,8 +214,9 @@ def _highway_lstm(self: Any, words: Tensor, masks: Sequence[Tensor]) -> Tensor:
     return _scan(step, (gates, highway), state, masks[0].T)[0].transpose(0, 1).flatten(0, 1)
 
 
-# What is replaced in classes of hf_elmo, by name; `None` for a class that cannot be exported.
-PADDED: dict[str, dict[str, Any] | None] = {
+NOT_EXPORTED = ("ElmoWordCharacters", "ElmoForCoreferenceResolution")
+# What is replaced in modules of hf_elmo, by the names of their classes.
+PADDED: dict[str, dict[str, Any]] = {
     "ElmoModel": {"packing_type": _Padding},
     "ElmoCharacterEncoder": {"forward": _character_encoder},
     "ElmoLSTM": {"forward": _lstm},
@@ -231,8 +224,7 @@ PADDED: dict[str, dict[str, Any] | None] = {
     "ElmoBiLSTM": {"forward": _bilstm},
     "ElmoAlternatingLSTM": {"packing_type": _Padding},
     "ElmoHighwayLSTM": {"forward": _highway_lstm},
-    "ElmoWordCharacters": None,
-    "ElmoForCoreferenceResolution": None,
+    "ElmoTaggingHead": {"crf": None},  # decoding is a loop over words
 }
 
 
