@@ -192,13 +192,11 @@ def identities(config: ElmoConfig) -> dict[str, NamedArrays]:
 
 
 def read_options(file: Path) -> dict[str, Any]:
-    """The fields of the configuration that an `options.json` describes; ValueError if one is missing."""
+    """The fields of the configuration that an `options.json` describes; KeyError if one is missing."""
     options = read_json(file)
     fields = {}
     for part in FIELDS if options.get("char_cnn") else ["lstm"]:
         given = DEFAULTS | {name: value for name, value in (options.get(part) or {}).items() if value is not None}
-        if missing := FIELDS[part].keys() - given.keys():
-            raise ValueError(f"{file} lacks the option {part}.{min(missing)}.")
         fields |= {field: given[name] for name, field in FIELDS[part].items()}
     if "char_filters" in fields:
         fields["char_embedding_size"] = fields["char_embedding_size"]["dim"]

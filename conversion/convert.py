@@ -65,7 +65,8 @@ def convert(
 
     Raises:
         FileExistsError: the folder exists.
-        FileNotFoundError: a path does not exist and is not the name of a published model, or a file is missing.
+        FileNotFoundError: a file is missing.
+        KeyError: `model` is not the name of a published model.
         ConnectionError: a file cannot be downloaded.
         ValueError: the files are of no known format, or their content is wrong.
     """
@@ -75,14 +76,10 @@ def convert(
         model = str(given[0])
         given = []
     if model is not None:
-        if model not in PUBLISHED:
-            raise ValueError(f"model is {model!r}, but no published model has that name: see hf-elmo convert --list.")
         word_splitting = word_splitting or PUBLISHED[model].word_splitting
         if not given:
             files = download(model, cache_dir)
             given = files if len(files) == 1 else [files[0].parent]
-    if not given:
-        raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
     settings = {"options": elmo_options, "use": use, "bilm_only": bilm_only or None}
     with unpack(given[0]) as source:
         inside = [file for path in (source, *given[1:]) for file in ([path] if path.is_file() else path.rglob("*"))]
@@ -99,20 +96,17 @@ def convert(
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     """The reader of a model, and the reader's arguments: a folder that holds the model (`path` or one below), or files.
-    Raises ValueError if `path` holds no model of a known format, or several models."""
+    Raises ValueError if `path` does not hold one model of a known format."""
     if not path.is_dir() and find_checkpoint(path) is not None:
         return read_bilm_tf, [path, *others]
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is no file and no name of a published model: see hf-elmo convert --list.")
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
     models = list(_models(path))
-    if len(models) > 1:
+    if len(models) != 1:
         folders = [str(folder.relative_to(path)) for _, folder in models]
-        raise ValueError(f"there are {len(models)} models, in {folders}: give one (extract it, if in an archive).")
-    if models:
-        return models[0][0], [models[0][1], *others]
-    raise ValueError(f"{path} holds no model of AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub.")
+        what = "one (extract it, if in an archive), or a name of hf-elmo convert --list"
+        raise ValueError(f"{path} has {len(models)} models of a known format, in {folders}: give {what}.")
+    return models[0][0], [models[0][1], *others]
 
 
 def _models(folder: Path) -> Iterator[tuple[Reader, Path]]:

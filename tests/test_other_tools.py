@@ -237,10 +237,8 @@ def test_scikit_learn(folder) -> None:
     found = columns.set_output(transform="pandas").fit_transform(table)
     assert [*found.columns] == [*(f"elmo__elmovectorizer{place}" for place in range(22)), "remainder__number"]
     np.testing.assert_allclose(found.loc[table.index].iloc[:, :-1], expected, atol=1e-6)
-    with pytest.raises(ValueError, match="pooling"):
-        hf_elmo.ElmoVectorizer(str(folder), pooling="none").transform(TEXTS)
     for of_folders in (hf_elmo.ElmoVectorizer(small_model()).transform, lambda _: hf_elmo.Embedder(small_model())):
-        with pytest.raises(TypeError, match="model is an ElmoModel"):
+        with pytest.raises(TypeError, match="not ElmoModel"):
             of_folders(TEXTS)
 
 

@@ -60,7 +60,7 @@ def load_model(
 
     Raises:
         OSError: there is no such checkpoint.
-        ValueError: `language_model` is set, and the checkpoint has no softmax over words; or there is no such device.
+        ValueError: `language_model` is set, and the checkpoint has no softmax over words.
     """
     model = load_weights(name, ElmoForPreTraining if language_model else ElmoModel, dtype, device)
     return model, load_tokenizer(model.name_or_path)
@@ -72,14 +72,10 @@ def load_weights(name: Any, kind: Any = ElmoModel, dtype: Dtype = None, device: 
     if isinstance(name, torch.nn.Module):
         return next((module for module in name.modules() if isinstance(module, PreTrainedModel)), name)
     place = locate(name)
-    device = find_device(device)
     if kind is None:
-        name = (load_config(place).architectures or ["ElmoModel"])[0]
-        if name not in names.__all__:
-            raise ValueError(f"{place} is of the class {name}, which is not hf_elmo's: pass the model, not its name.")
-        kind = getattr(names, name)
+        kind = getattr(names, (load_config(place).architectures or ["ElmoModel"])[0])
     with no_progress_bar():
-        return kind.from_pretrained(place, dtype=dtype or "auto").to(device)
+        return kind.from_pretrained(place, dtype=dtype or "auto").to(device or default_device())
 
 
 @contextmanager
@@ -106,13 +102,8 @@ def load_config(name: str | os.PathLike | None) -> ElmoConfig:
     return config
 
 
-def find_device(device: Device) -> torch.device:
-    """The device, by default a GPU if there is one. Raises ValueError if it is not on this machine."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=device).device
-    except (AssertionError, RuntimeError) as error:  # PyTorch was built for other devices, or finds none
-        raise ValueError(f"device is {str(device)!r}, which this machine does not have: {error}") from error
+def default_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_tokenizer(name: str | os.PathLike, **source: Any) -> ElmoTokenizer:
@@ -163,8 +154,6 @@ def load_head(
 def locate(name: str | os.PathLike | None) -> str:
     """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`.
     FileNotFoundError if `name` is neither a path nor a name on the Hub, `owner/name`; TypeError for a model object."""
-    if isinstance(name, torch.nn.Module):
-        raise TypeError(f"model is an {type(name).__name__}, but must be a folder here: save it, and pass the folder")
     name = str(FOLDER) if name is None or (name == NAME and not os.path.lexists(name)) else os.fspath(name)
     if not os.path.lexists(name) and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         hint = f"; convert a published model once: hf-elmo convert {name} elmo-{name}"

@@ -62,7 +62,5 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
-        if self.pooling not in ("mean", "max"):
-            raise ValueError(f"pooling is {self.pooling!r}, but must be 'mean' or 'max': a vector for each text")
         vectors = Embedder(**self.get_params()).embed(texts).result()
         return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))

@@ -18,7 +18,7 @@ from thinc.api import Model, PyTorchShim, get_torch_default_device, torch2xp, xp
 from thinc.types import Floats2d
 from torch import Tensor
 
-from ..checkpoints.loading import Device, find_device, load_model, no_progress_bar
+from ..checkpoints.loading import Device, default_device, load_model, no_progress_bar
 from ..embedding.corpus import embed
 from ..embedding.workers import IMPORTED_BY
 from ..modeling_elmo import ElmoModel, scatter
@@ -125,7 +125,7 @@ class ElmoPipe(DocReader):
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """The documents with their vectors, computed for `batch_size` documents at a time."""
         for docs in minibatch(stream, batch_size):
-            vectors = self.read(docs, find_device(None)).split([len(doc) for doc in docs])
+            vectors = self.read(docs, default_device()).split([len(doc) for doc in docs])
             for doc, found in zip(docs, vectors, strict=True):
                 doc.tensor = found.cpu().numpy()
                 size = doc.tensor.shape[1]

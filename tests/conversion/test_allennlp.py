@@ -27,7 +27,6 @@ UNFIT = {
     f"{CELL}/B": (make_options(), {f"{CELL}/B": np.zeros(43)}),
     r"highways\.1\.carry\.weight": (make_options(), {"CNN_high_1/W_carry": np.full((17, 17), np.nan)}),
     "Cell1": (make_options({"n_layers": 1}), {}),
-    r"options\.json lacks the option": ({"lr": 0.1}, {}),
 }
 UNFIT_VOCABULARIES = {
     r"'embedding' has the shape \(8, \d\), not \(7, \d\)": WORDS[:-1],

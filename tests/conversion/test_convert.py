@@ -78,7 +78,7 @@ def test_nothing_is_overwritten_or_written_in_part(source, out) -> None:
 
 def test_a_folder_of_two_models_or_of_two_weights(tmp_path, out) -> None:
     weights = ["options.json", "a.hdf5", "b.hdf5"]
-    for error, names in ((r"2 models, in \['x', 'y'\]", ["x/a.hdf5", "y/a.hdf5"]), (r"'a.hdf5', 'b.hdf5'\]", weights)):
+    for error, names in ((r"2 models .*\['x', 'y'\]", ["x/a.hdf5", "y/a.hdf5"]), (r"'a.hdf5', 'b.hdf5'\]", weights)):
         for name in names:
             write_lines(tmp_path / names[0] / name, ["{}"])
         archive = shutil.make_archive(str(tmp_path / "two"), "zip", tmp_path / names[0])
@@ -96,7 +96,7 @@ def test_every_published_name(capsys) -> None:
     assert len(lines) == 8 + 44 + 7 + 5 + 3 + 10
     korean = "Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip"
     assert f"{'manylangs-ko':31}{korean}" in lines
-    with pytest.raises(ValueError, match="no-such-model"):
+    with pytest.raises(KeyError, match="no-such-model"):
         convert("out", model="no-such-model")
 
 
