@@ -2,7 +2,7 @@
 operation on the CPU's tensors within, raises where CUDA would, and counts what a GPU spends its time on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -129,15 +129,6 @@ class Backend(backend_registration._DummyBackendModule if AVAILABLE else object)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
-
-    def device(self, *_: Any) -> Any:
-        return nullcontext()
-
-    def get_rng_state(self, *_: Any) -> Tensor:
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: Tensor, *_: Any) -> None:
-        torch.set_rng_state(state)
 
 
 @cache

@@ -94,7 +94,7 @@ def require_no_path(folder: Path, parent: Path) -> None:
         assert [file.name for file in files if name.encode() in file.read_bytes()] == []
 
 
-def test_no_path_in_a_conversion_and_in_what_is_saved_again(tmp_path) -> None:
+def test_no_path_in_a_conversion_in_what_is_saved_again_and_in_a_training(tmp_path) -> None:
     source = write_files(tmp_path / "source")
     folder = convert(*source, tmp_path / "allennlp")
     require_no_path(folder, tmp_path)
@@ -105,9 +105,6 @@ def test_no_path_in_a_conversion_and_in_what_is_saved_again(tmp_path) -> None:
     require_no_path(convert(source[0].parent, tmp_path / "repository"), tmp_path)
     manylangs = write_model(tmp_path / "manylangs-source", make_settings(), [["A", "word"]])
     require_no_path(convert(manylangs, tmp_path / "manylangs"), tmp_path)
-
-
-def test_no_path_in_a_training(tmp_path) -> None:
     text, held_out = write_lines(tmp_path / "text", ["A word is a word ."] * 60), write_lines(tmp_path / "other", ["A"])
     settings = {"max_steps": 2, "batch_size": 2, "window": 5, "report_to": []}
     pretrain(text, tmp_path / "new", config=TINY, held_out=held_out, **settings)

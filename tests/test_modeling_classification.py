@@ -1,6 +1,7 @@
 """ElmoForSequenceClassification: each encoder against a plain network of a single text, losses, what is trained."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,22 +14,19 @@ from hf_elmo.modeling_classification_elmo import sequence_classification_loss
 from hf_elmo.modeling_heads_elmo import ElmoBiLSTM
 from tests import heads
 from tests.factories import SENTENCES, small_config, small_model
-from tests.heads import PAIRS, SECOND, batch_of, without_labels
+from tests.heads import BILSTM, PAIRS, SECOND, batch_of, without_labels
 
-ENCODERS = {
-    "bilstm": {"encoder_type": "bilstm", "encoder_num_layers": 2, "classifier_pooling": "last"},
-    "bilstm, ELMo twice": {"encoder_type": "bilstm", "classifier_pooling": "last", "elmo_at_output": True},
-    "mean": {},
+ENCODERS = {name: heads.CLASSIFIERS[name] for name in ("pooled", "last", "maxout", "decomposable", "esim")}
+ENCODERS |= {
+    "bilstm": {**BILSTM, "encoder_num_layers": 2, "classifier_pooling": "last"},
     "max of pairs": {"classifier_pooling": "max", "classifier_hidden_size": 9, **PAIRS},
     "last of pairs": {"classifier_pooling": "last", **PAIRS},
     "attention": {"classifier_pooling": "attention"},
-    "bilstm of pairs": {"encoder_type": "bilstm", "classifier_pooling": "attention", **PAIRS},
-    "biattentive": {"encoder_type": "biattentive", "elmo_at_output": True},
-    "biattentive of pairs": {"encoder_type": "biattentive", **PAIRS},
-    "maxout": {"encoder_type": "biattentive", "classifier_maxout_sizes": [9, 6], "classifier_maxout_pool": 3},
-    "decomposable": {**heads.ATTENTION, "classifier_hidden_size": 9, **PAIRS},
-    "esim": {"encoder_type": "esim", "elmo_at_output": True, "classifier_hidden_size": 13, **PAIRS},
+    "bilstm of pairs": {**BILSTM, "classifier_pooling": "attention", **PAIRS},
+    "biattentive": {**heads.CLASSIFIERS["biattentive"], **heads.TWICE},
+    "biattentive of pairs": {**heads.CLASSIFIERS["biattentive"], **PAIRS},
 }
+make = partial(heads.make, "pooled")
 LABELS = 3
 SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
 MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
@@ -41,11 +39,6 @@ PROBLEMS = {
     "numbers": ("regression", mse_loss, torch.tensor([0.5, 1.0, -2.0, 0.0])),
     "a column of integers": ("regression", mse_loss, torch.tensor([[1], [0], [2], [0]])),
 }
-
-
-def make(**changes: object) -> ElmoForSequenceClassification:
-    size = {"encoder_hidden_size": 6} if "encoder_type" in changes else {}
-    return heads.make("pooled", **{**size, **changes})
 
 
 def plain_bilstm(module: ElmoBiLSTM, words: Tensor) -> Tensor:
@@ -72,7 +65,7 @@ def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixe
     for layer in head.maxouts or ():
         pooled = layer.linear(pooled).view(-1, layer.pool).amax(1)
     if head.dense is not None:
-        pooled = torch.relu(head.dense(pooled))
+        pooled = getattr(torch, config.classifier_activation)(head.dense(pooled))
     return head.out_proj(pooled[None])[0]
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer, LayersCollator, TaggingCollator, store_layers
-from hf_elmo.modeling_heads_elmo import ElmoInputs
 from hf_elmo.tokenization_elmo import CharacterVocabulary
 from tests import heads
 
@@ -50,11 +49,10 @@ def test_what_is_stored(tokenizer, head) -> None:
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_tokens=8)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     for row, own in zip(rows, stored, strict=True):
-        inputs = ElmoInputs(torch.tensor([row["input_ids"]]), output_hidden_states=True)
-        expected = torch.stack(model.read_words(inputs).hidden_states, dim=2)[0].detach()
-        torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
+        batch = {name: torch.tensor([row[name]]) for name in ("input_ids", "attention_mask")}
+        for name, expected in heads.stored(model, batch).items():
+            torch.testing.assert_close(torch.from_numpy(own[name]), expected[0])
         assert np.array_equal(own["labels"], row["labels"])
-        assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
     if head == "classifier":
         rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
         collate = LayersCollator(tokenizer, model)
