@@ -206,8 +206,7 @@ def read_options(file: Path) -> dict[str, Any]:
 def options_of(config: ElmoConfig) -> dict[str, Any]:
     """The content of `options.json` for a configuration, with every entry that AllenNLP and bilm-tf read."""
     lstm, characters = ({name: getattr(config, field) for name, field in part.items()} for part in FIELDS.values())
-    characters = {"n_characters": config.char_vocab_size} | characters
-    characters["embedding"] = {"dim": config.char_embedding_size}
+    characters |= {"n_characters": config.char_vocab_size, "embedding": {"dim": config.char_embedding_size}}
     if not config.cell_projection and (config.proj_clip or 1) < 1:
         # Here only a projection is clipped, but AllenNLP would also clip the output of the identity. A clip of 1 or
         # more has no effect on that output: without a projection it is between -1 and 1.

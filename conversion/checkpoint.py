@@ -94,12 +94,10 @@ def write_checkpoint(out: Path, source: Source, dtype: str, word_splitting: str 
     splitting = word_splitting or source.word_splitting
     embeds_words = source.config.word_vocab_size is not None and source.characters is None
     has_words = embeds_words or isinstance(model, ElmoForPreTraining)
-    files = {"vocab_file": str(source.vocabulary)} if has_words else {}
-    further = {"embeds_words": embeds_words, **source.tokenizer, **files}
-    tokenizer = ElmoTokenizer(splitting, source.config.max_word_length, **further)
+    further = {"embeds_words": embeds_words, "vocab_file": str(source.vocabulary) if has_words else None}
+    tokenizer = ElmoTokenizer(splitting, source.config.max_word_length, **further, **source.tokenizer)
     tokenizer.words = source.words
-    if source.characters is not None:
-        tokenizer.character_vocab = source.characters
+    tokenizer.character_vocab = source.characters
     digests = []
     for file in source.files:
         with file.open("rb") as opened:

@@ -1,8 +1,6 @@
 """One function that converts any published ELMo, given by its name or its files, to a checkpoint."""
 
-import os
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from hf_elmo.reading.files import read_start
@@ -82,8 +80,8 @@ def convert(
             given = files if len(files) == 1 else [files[0].parent]
     settings = {"options": elmo_options, "use": use, "bilm_only": bilm_only or None}
     with unpack(given[0]) as source:
-        inside = [file for path in (source, *given[1:]) for file in ([path] if path.is_file() else path.rglob("*"))]
-        for file in filter(os.path.isfile, chain(inside, filter(None, (elmo_options, align)))):
+        read_paths = [source, *given[1:], *map(Path, filter(None, (elmo_options, align)))]
+        for file in [file for path in read_paths for file in (path, *path.rglob("*")) if file.is_file()]:
             read_start(file)
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ with extra_needed("train"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
+@dataclass(eq=False, repr=False)
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted; a process loads the model once.
     The names of the features are `elmovectorizer0`, `elmovectorizer1`, ...
@@ -22,24 +24,14 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`], pooled: "mean" or "max".
     """
 
-    def __init__(
-        self,
-        model: str | os.PathLike | None = None,
-        *,
-        layers: str | int = "mix",
-        pooling: str = "mean",
-        dtype: str | None = None,
-        device: str | None = None,
-        batch_tokens: int | None = None,
-        pretokenized: bool = False,
-    ) -> None:
-        self.model = model
-        self.layers = layers
-        self.pooling = pooling
-        self.dtype = dtype
-        self.device = device
-        self.batch_tokens = batch_tokens
-        self.pretokenized = pretokenized
+    model: str | os.PathLike | None = None
+    _: KW_ONLY
+    layers: str | int = "mix"
+    pooling: str = "mean"
+    dtype: str | None = None
+    device: str | None = None
+    batch_tokens: int | None = None
+    pretokenized: bool = False
 
     def __getstate__(self) -> dict[str, Any]:  # `Pipeline(memory=...)` finds stored results by it
         return super().__getstate__() | {"fingerprint": checkpoint_fingerprint(self.model)}
