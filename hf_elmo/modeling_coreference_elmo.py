@@ -231,7 +231,6 @@ class ElmoCoreferenceHead(ElmoHead):
         mentions = [self._resolve(document) for document in documents]
         if labels is None:
             return mentions, None
-        _require_mentions(labels, documents)
         no_loss = documents[0].attention[:0].sum()  # 0, with gradients
         return mentions, no_loss + sum(map(self._nll, documents, mentions, labels))
 
@@ -251,10 +250,16 @@ class ElmoCoreferenceHead(ElmoHead):
 
     def _nll(self, document: _Document, mentions: ElmoCoreferenceOutput, labels: Tensor) -> Tensor:
         """The loss of a document: the loss of the antecedents, plus the cross-entropy of mention scores over the kept
-        spans and the mentions in `labels` that were not kept, which have no antecedent loss (Zhang et al. 2018)."""
+        spans and the mentions in `labels` that were not kept, which have no antecedent loss (Zhang et al. 2018).
+        ValueError for a mention that is not within a sentence: no span of the model could match it."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
-        width = self.config.coreference_max_width
-        true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
+        sentences = document.sentences.tolist()
+        true = set()
+        for first, last, _ in (row for row in labels.tolist() if row != [IGNORE_INDEX] * 3):
+            if not (0 <= first <= last < len(sentences) and sentences[first] == sentences[last]):
+                raise ValueError(f"labels have a mention, words {first} to {last}, that is not within a sentence.")
+            if last - first < self.config.coreference_max_width:
+                true.add((first, last))
         missed = torch.tensor(sorted(true.difference(kept)), dtype=torch.int64, device=labels.device).view(-1, 2)
         missed_scores = self.mention_scorer(self.span_vectors(document, *missed.unbind(1)))
         scores = torch.cat((mentions.mention_scores, missed_scores))
@@ -489,12 +494,3 @@ def clusters_of(spans: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:
             count = max(count, numbers[span] + 1)
     rows = [[*spans[span].tolist(), cluster] for span, cluster in sorted(numbers.items())]
     return torch.tensor(rows, dtype=torch.int64, device=spans.device).view(-1, 3)
-
-
-def _require_mentions(labels: Tensor, documents: Sequence[_Document]) -> None:
-    """Raises ValueError for a mention that is not within a sentence: no span of the model could match this mention."""
-    for rows, document in zip(labels.tolist(), documents, strict=True):
-        sentences = document.sentences.tolist()
-        for first, last, _ in (row for row in rows if row != [IGNORE_INDEX] * 3):
-            if not (0 <= first <= last < len(sentences) and sentences[first] == sentences[last]):
-                raise ValueError(f"labels have a mention, words {first} to {last}, that is not within a sentence.")

@@ -134,11 +134,8 @@ def describe() -> dict[str, str]:
     loaded, origin = _load()
     if loaded is None:
         return {"kernels in C": f"none: {origin}"}
-    return {
-        "kernels in C": origin,
-        "instruction set": loaded.instruction_set().decode(),
-        "threads of the kernels": "those of PyTorch" if loaded.has_threads() else NO_THREADS,
-    }
+    rows = {"kernels in C": origin, "instruction set": loaded.instruction_set().decode()}
+    return rows | {"threads of the kernels": "those of PyTorch" if loaded.has_threads() else NO_THREADS}
 
 
 @functools.cache

@@ -34,12 +34,9 @@ Streams = Sequence[list[Token]]  # inputs and targets of the forward LM, then th
 def _streams(text: Text) -> Streams:
     """Inputs and targets of the forward LM over a text, then of the backward LM, which starts at the text's end."""
     sentences = [[BEGIN, *words, END] for words in text]
-    backward = [sentence[::-1] for sentence in reversed(sentences)]
-    return tuple(
-        list(chain.from_iterable(sentence[part] for sentence in direction))
-        for direction in (sentences, backward)
-        for part in (slice(None, -1), slice(1, None))
-    )
+    directions = sentences, [sentence[::-1] for sentence in reversed(sentences)]
+    parts = slice(None, -1), slice(1, None)
+    return tuple([*chain.from_iterable(own[part] for own in way)] for way in directions for part in parts)
 
 
 def _steps(text: Text) -> int:
@@ -94,8 +91,7 @@ class _Batches(IterableDataset):
             size = sum(gather_object([sum(map(self._size, texts))]))
             self._length = size // (self._capacity * self.world_size)
             if self._length == 0:
-                where = f"in each of {self.world_size} processes"
-                raise ValueError(f"the text does not fill one batch of batch_size {self.batch_size} {where}.")
+                raise ValueError(f"the text does not fill batch_size {self.batch_size} in {self.world_size} processes.")
         return self._length
 
     def __iter__(self) -> Iterator[Batch | None]:

@@ -49,10 +49,8 @@ class Perplexity:
         return cls(forward, backward, mean, int(words), int(sentences), float(unknown / words))
 
     def __str__(self) -> str:
-        return (
-            f"forward {self.forward:.2f}, backward {self.backward:.2f}, mean {self.mean:.2f} "
-            f"(loss {math.log(self.mean):.4f} nats a word, {self.words:,} words, {self.unknown:.1%} unknown)"
-        )
+        found = f"forward {self.forward:.2f}, backward {self.backward:.2f}, mean {self.mean:.2f}"
+        return f"{found} (loss {math.log(self.mean):.4f} nats a word, {self.words:,} words, {self.unknown:.1%} unknown)"
 
 
 def perplexity(

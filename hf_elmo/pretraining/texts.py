@@ -47,7 +47,6 @@ class Texts:
         self.held_out: bool | None = None  # whether only every `HELD_OUT_EVERY`th text is read, or only the others
         self._rank = 0
         self._world_size = 1
-        self._is_part = False  # whether `inputs` are a part of a data set
 
     def report(self) -> None:
         """As [`Rows.report`]."""
@@ -59,7 +58,6 @@ class Texts:
         if world_size > 1 and hasattr(self.rows.inputs, "column_names"):
             from datasets.distributed import split_dataset_by_node
 
-            part._is_part = True
             part.rows = Rows(split_dataset_by_node(self.rows.inputs, rank, world_size), **self.reading)
         else:
             part._rank = rank
@@ -92,8 +90,7 @@ class Texts:
     def _texts(self, start: int) -> Iterator[list[Row]]:
         """The texts from number `start` on, as lists of sentences: words, or a string that is still to be split."""
         rows = self.rows
-        # `skip` on a part of a stream would count the rows of the whole stream.
-        if hasattr(rows.inputs, "skip") and (self.countable or not self._is_part):
+        if hasattr(rows.inputs, "select"):  # a stream reads what it skips
             rows = Rows(rows.inputs.skip(start), **self.reading)
             start = 0
         if not rows.files:

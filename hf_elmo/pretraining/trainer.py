@@ -306,11 +306,9 @@ class ElmoPreTrainer(Trainer):
             logs["words_per_second"] = round(float(self._words) * self.args.world_size / seconds, 1)
             if self.is_world_process_zero():
                 left = (self.state.max_steps - step) * seconds / (step - self._steps) / 60
-                print(
-                    f"step {step:,} of {self.state.max_steps:,}: {logs['words_per_second']:,.0f} words a second, "
-                    f"training perplexity {math.exp(min(logs['loss'], 700)):,.1f}, {left:,.0f} minutes left",
-                    file=sys.stderr,
-                )
+                done = f"step {step:,} of {self.state.max_steps:,}: {logs['words_per_second']:,.0f} words a second"
+                perplexity = f"training perplexity {math.exp(min(logs['loss'], 700)):,.1f}"
+                print(f"{done}, {perplexity}, {left:,.0f} minutes left", file=sys.stderr)
             self._words = 0
             self._steps = step
             self._since = now

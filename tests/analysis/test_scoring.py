@@ -79,9 +79,7 @@ def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_pat
 
 
 def test_a_word_that_is_not_in_the_sentence(model, tokenizer):
-    with pytest.raises(
-        ValueError, match=r"'cat\.' does not occur in the sentence, whose words are a cat it w.{190}\.$"
-    ):
+    with pytest.raises(ValueError, match=r"'cat\.' does not occur in the sentence, whose words are a cat .{190,200}$"):
         substitutes(model, ["a", "cat", *["it", "was"] * 500], "cat.", tokenizer=tokenizer)
 
 
