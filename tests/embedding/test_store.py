@@ -5,12 +5,13 @@ import threading
 import time
 from concurrent.futures.process import BrokenProcessPool
 
+import numpy as np
 import pytest
 from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed, kernels
 from hf_elmo.utils import jobs
-from tests.embedding.conftest import ROWS, close, initial_model, read
+from tests.embedding.conftest import ROWS, close, initial_model
 from tests.factories import whitespace_tokenizer, write_lines
 from tests.kills import run_with_kills
 
@@ -47,7 +48,7 @@ def test_resuming_with_something_else_is_refused_unless_nothing_is_finished(tmp_
                 embed(**arguments | other)
             assert (tmp_path / "1.npz.parts").exists()
         embed(**arguments | other, restart=shards > 0)
-        assert len(read(tmp_path / f"{shards}.npz")) == len(ROWS)
+        assert len(np.load(tmp_path / f"{shards}.npz")) == len(ROWS)
 
 
 def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
@@ -66,7 +67,7 @@ def test_rows_that_changed_are_computed_again(tmp_path, model, stopped_after, mo
     monkeypatch.setattr(jobs, "model_fingerprint", lambda model: write_lines(source, rows) and fingerprint(model))
     assert embed(model, source, tmp_path / "out.npz", shard_tokens=25).rows == len(rows)
     assert 0 < sum(calls) < len(rows)  # shards of unchanged rows were kept
-    close(read(tmp_path / "out.npz"), embed(model, rows))
+    close(np.load(tmp_path / "out.npz").values(), embed(model, rows))
 
 
 def test_drafts_of_a_killed_run_are_removed_and_finished_rows_are_counted(tmp_path, model, stopped_after, capsys):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from hf_elmo import ElmoConfig, ElmoModel, kernels
+from hf_elmo import ElmoModel, kernels
 from hf_elmo.kernels import clear_cache
 from hf_elmo.kernels.tensors import cached_values, get_cached
-from tests.factories import TINY
+from tests.factories import small_config
 
 # Writes that are noticed: counted by PyTorch, to other memory, or to a small weight.
 CHANGES = {
@@ -79,9 +79,7 @@ def test_lives_as_long_as_the_weight_is_not_copied_and_can_be_cleared():
 def model_of_kernels() -> ElmoModel:
     """Of sizes that kernels compute, with weights of which few numbers are compared."""
     sizes = {"hidden_size": 256, "cell_size": 512, "char_filters": [[1, 32], [2, 480]]}
-    return ElmoModel(
-        ElmoConfig(**{**TINY, **sizes}, word_vocab_size=300, word_embedding_size=8, freeze_bilm=False)
-    ).eval()
+    return ElmoModel(small_config(**sizes, word_vocab_size=300, word_embedding_size=8, freeze_bilm=False)).eval()
 
 
 def run(model: ElmoModel, **weights: torch.Tensor) -> torch.Tensor:
