@@ -24,11 +24,6 @@ COMMON = ("-q", "--quiet", "--traceback")  # options of `hf-elmo` itself
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 
-def _print_what_is_read(record: logging.LogRecord) -> bool:
-    print(record.getMessage(), file=sys.stderr)
-    return False  # no other handler prints it
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -43,13 +38,14 @@ def common(
     traceback: Annotated[bool, flag("--traceback", "after an error, show where it happened")] = False,
     quiet: Annotated[bool, flag("-q", "no progress and no warnings, only errors", "--quiet")] = False,
 ) -> None:
-    if not quiet:
-        READING.setLevel(logging.INFO)
-        READING.filters = [_print_what_is_read]
     if quiet:  # the libraries read these when they are imported, in worker processes, too
         os.environ |= {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         os.environ |= dict.fromkeys(("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY", "DATASETS_VERBOSITY"), "error")
         warnings.simplefilter("ignore")
+    else:
+        READING.setLevel(logging.INFO)
+        READING.handlers = [logging.StreamHandler()]
+        READING.propagate = False  # no other handler prints it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     finally:
         READING.setLevel(logging.NOTSET)
-        READING.filters.clear()
+        READING.handlers = []
+        READING.propagate = True
     if status == 130:
         print("hf-elmo: stopped", file=sys.stderr)
     return status or 0

@@ -137,18 +137,16 @@ class CorpusEncoder:
 
     def __post_init__(self) -> None:
         config = self.model.config
-        last = config.num_hidden_layers
-        if self.layers not in ("mix", "sum", "all") and self.layers not in range(last + 1):
-            raise ValueError(f"layers is {self.layers!r}, but must be 'mix', 'sum', 'all', or 0 to {last}")
-        if self.pooling not in ("none", "mean", "max"):
-            raise ValueError(f"pooling is {self.pooling!r}, but must be 'none', 'mean' or 'max'")
-        if self.output_dtype not in ("float32", "float16"):  # an integer type would round the numbers
-            raise ValueError(f"output_dtype is {self.output_dtype!r}, but must be 'float32' or 'float16'")
+        values = {"layers": ["mix", "sum", "all", *range(config.num_hidden_layers + 1)]}
+        values |= {"pooling": ["none", "mean", "max"], "output_dtype": ["float32", "float16"]}  # integers would round
+        for name, allowed in values.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be one of {allowed}")
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
         self.batch_tokens = self.batch_tokens or (on_cpu if self.model.device.type == "cpu" else BATCH_TOKENS)
         self.budget = self.batch_tokens
         self.shard_tokens = self.shard_tokens or SHARD_BATCHES * self.budget
-        num_layers = last + 1 if self.layers == "all" else None
+        num_layers = config.num_hidden_layers + 1 if self.layers == "all" else None
         self.layout = RowLayout(num_layers, config.hidden_size, self.pooling != "none", self.output_dtype)
         # A mix's layer normalization is over all words, its alignment over both directions: not of a row in pieces.
         self.needs_whole_rows = self.layers == "mix" and (config.scalar_mix_layer_norm or config.scalar_mix_alignment)

@@ -254,10 +254,8 @@ def resolve(
     speakers = [None] * len(documents) if speakers is None else as_list(speakers, "speakers")
     genres = [None] * len(documents) if genres is None else as_list(genres, "genres")
     task = CoreferenceTask(*load_head(model, tokenizer, device, ElmoForCoreferenceResolution))
-    rows = list(zip(documents, speakers, genres, strict=True))
-    for row in rows:
-        task.check(*row)
-    return [Resolved(**record) for record in task.run(rows)]
+    records = task.run([task.checked(*row) for row in zip(documents, speakers, genres, strict=True)])
+    return [Resolved(**record) for record in records]
 
 
 class CoreferenceTask(Task):
@@ -274,17 +272,16 @@ class CoreferenceTask(Task):
         if self.pretokenized and isinstance(document, str):
             document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
         speakers = re.split("\r?\n", speakers) if isinstance(speakers, str) else speakers
-        genre = genre and int(genre)
-        self.check(document, speakers, genre)
-        return document, speakers, genre
+        return self.checked(document, speakers, genre and int(genre))
 
-    def check(self, document: Document, speakers: Sequence[str | None] | None, genre: int | None) -> None:
-        """Raises ValueError if sentences have no speaker each, or the genre is none of the model's."""
+    def checked(self, document: Document, speakers: Sequence[str | None] | None, genre: int | None) -> tuple:
+        """The row; raises ValueError if sentences have no speaker each, or the genre is none of the model's."""
         genres = self.model.config.coreference_num_genres
         if genre is not None and genres and not 0 <= genre < genres:
             raise ValueError(f"genre is {genre}, but must be from 0 to {genres - 1}")
         if speakers is not None:
             _speakers_of(_sentences(document), speakers)
+        return document, speakers, genre
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         pieces = []

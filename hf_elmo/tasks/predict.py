@@ -14,7 +14,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import local_path, require_apart
 from ..reading.rows import Pair, Row, Rows
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.jobs import Job, cut, progress_bar, require_positive, run
+from ..utils.jobs import Job, cut, progress_bar, run
 from .classification import ClassificationTask
 from .coreference import CoreferenceTask
 from .question_answering import QuestionAnsweringTask
@@ -93,7 +93,6 @@ def predict(
             another model; the interrupted run had other settings.
         TypeError: a row is missing (`None`, NaN), or is neither text nor a list of words.
     """
-    require_positive(workers=workers)
     model, tokenizer = load_head(model, tokenizer, device)
     # Also of a model of a subclass, or of a class of remote code.
     task_class = next(TASKS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in TASKS)

@@ -1,6 +1,5 @@
 """Stored layers: the layers of a frozen biLM, computed once for a data set, and batches of them."""
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,6 +58,7 @@ def store_layers(
     """
     with extra_needed("train"):
         from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
+        from datasets.fingerprint import Hasher
 
     if isinstance(dataset, DatasetDict):
         return DatasetDict({k: store_layers(model, part, dtype, folder, batch_tokens) for k, part in dataset.items()})
@@ -72,8 +72,7 @@ def store_layers(
     if not len(dataset):  # `map` would return it as it is
         return Dataset.from_dict({name: [] for name in features}, features).with_format("numpy")
     how = model.reads_text_pairs, model.config.carry_state
-    parts = VERSION, dataset._fingerprint, dtype, model.dtype, *how, model_fingerprint(model.elmo)
-    fingerprint = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    fingerprint = Hasher.hash((VERSION, dataset._fingerprint, dtype, model.dtype, *how, model_fingerprint(model.elmo)))
     with evaluation_mode(model), torch.autocast(model.device.type, enabled=False):
         stored = dataset.map(
             lambda texts, numbers: _compute(model, texts, numbers, dtype, batch_tokens),

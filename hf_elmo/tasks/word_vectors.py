@@ -56,9 +56,7 @@ def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
             continue
         size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
         try:
-            if not 0 < size <= len(columns):
-                raise ValueError(f"{columns} has no word and its numbers")
-            vector = np.array(columns[-size:], dtype=np.float32)
+            vector = np.array(columns[-size:], dtype=np.float32).reshape(size)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error!s:.80}") from error
         yield " ".join(columns[:-size]), vector

@@ -9,8 +9,8 @@ from torch import nn
 
 from ..kernels import enabled
 
-# For each model in evaluation mode: the number of blocks that it is in, and the modules that were in training mode.
-_EVALUATED: WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = WeakKeyDictionary()
+# For each model, of each block that it is in, the modules that were in training mode when it began: all of the first's.
+_EVALUATED: WeakKeyDictionary[nn.Module, list[list[nn.Module]]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
@@ -21,19 +21,15 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     if "int8" in enabled():
         raise ValueError("int8 makes numbers depend on the batch: leave it out of HF_ELMO_KERNELS and kernels.use here")
     with _LOCK:
-        blocks, training = _EVALUATED.get(model) or (0, [module for module in model.modules() if module.training])
-        _EVALUATED[model] = blocks + 1, training
+        blocks = _EVALUATED.setdefault(model, [])
+        blocks.append([module for module in model.modules() if module.training])
         model.eval()
     try:
         yield
     finally:
         with _LOCK:
-            blocks, _ = _EVALUATED.pop(model)
-            if blocks > 1:
-                _EVALUATED[model] = blocks - 1, training
-            else:
-                for module in training:
-                    module.training = True
+            for module in blocks.pop():
+                module.training = True
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
