@@ -107,7 +107,8 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     for a file without them, such as a corpus. ValueError if they are pooled, or of an unknown model and layers."""
     if Path(path).suffix.lower() != ".parquet" or not os.path.exists(path):
         return None
-    schema = pyarrow.parquet.read_schema(path)
+    file = pyarrow.parquet.ParquetFile(path)
+    schema = file.schema_arrow
     if not {"words", "embedding"} <= set(schema.names):
         return None
     about = json.loads((schema.metadata or {}).get(METADATA.encode(), "{}"))
@@ -116,13 +117,9 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     kind = schema.field("embedding").type
     layers = kind.list_size if about["layers"] == "all" else None
     vectors = kind.value_type if layers else kind
-    return about, _read_rows(path, RowLayout(layers, vectors.value_type.list_size, False, ""))
-
-
-def _read_rows(path: str | os.PathLike, layout: RowLayout) -> Iterator[list[StoredRow]]:
-    with pyarrow.parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS_READ, columns=["row", "words", "embedding"]):
-            yield list(_rows(batch, layout))
+    layout = RowLayout(layers, vectors.value_type.list_size, False, "")
+    batches = file.iter_batches(ROWS_READ, columns=["row", "words", "embedding"])
+    return about, (list(_rows(batch, layout)) for batch in batches)
 
 
 def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: str) -> None:

@@ -45,24 +45,22 @@ class ClassificationTask(Task):
         if config.classifier_text_pairs:
             self.reads = "pairs of texts"
             self.types = (str | list, str | list)
-        self.gives_labels = config.problem_type == "multi_label_classification"
-        self.gives_values = config.problem_type == "regression"
-        self.gives_values |= config.problem_type is None and config.num_labels == 1
+        self.problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
 
     def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
         scores = output.logits.double()
-        if not self.gives_values:
-            scores = scores.sigmoid() if self.gives_labels else scores.softmax(1)
+        if self.problem != "regression":
+            scores = scores.sigmoid() if self.problem == "multi_label_classification" else scores.softmax(1)
         return map(self._record, scores.tolist())
 
     def join(self, row: Any, results: list[Record]) -> Record:
         return results[0] if results else self._record([None] * self.model.config.num_labels)
 
     def _record(self, scores: list[float | None]) -> Record:
-        if self.gives_values:
+        if self.problem == "regression":
             return {"values": scores}
         probabilities = {self.model.config.id2label[index]: score for index, score in enumerate(scores)}
-        if self.gives_labels:
+        if self.problem == "multi_label_classification":
             labels = [name for name, probability in probabilities.items() if (probability or 0) > 0.5]
             return {"labels": labels, "probabilities": probabilities}
         label = None if scores[0] is None else max(probabilities, key=probabilities.__getitem__)

@@ -284,12 +284,11 @@ class CoreferenceTask(Task):
         return document, speakers, genre
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
-        pieces = []
-        for number, (document, speakers, genre) in enumerate(rows):
-            if any(self.tokenizer.split_into_words(_sentences(document))):
-                row = encode_document(self.tokenizer, document, None, speakers) | {"genre_ids": genre}
-                pieces.append(Piece(number, len(row["attention_mask"]), row))
-        return pieces
+        encoded = [
+            encode_document(self.tokenizer, document, None, speakers) | {"genre_ids": genre}
+            for document, speakers, genre in rows
+        ]
+        return [Piece(row, len(own["attention_mask"]), own) for row, own in enumerate(encoded) if own["attention_mask"]]
 
     def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
         return CoreferenceCollator(self.tokenizer)(pieces)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints.loading import load_head, load_weights
+from ..checkpoints.loading import load_weights
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..reading.files import open_file, read_lines
@@ -97,8 +97,7 @@ def add_word_vectors(
         texts: each a string or a list of words. Vectors of words that are not in `texts` are left out.
         fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
     """
-    is_name = isinstance(model, (str, os.PathLike))
-    model = load_head(model, tokenizer, "cpu")[0] if is_name else load_weights(model)  # out of a wrapper
+    model = load_weights(model, kind=None, device="cpu")  # a model out of its wrapper
     words = None if texts is None else chain.from_iterable(tokenizer.split_into_words(texts))
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}

@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -96,7 +96,9 @@ def run(job: Job, rows: Iterable, output: Path, bar: tqdm, *, overwrite: bool, r
                     compute(paths[-1], part, first)
                 first += len(part)
         with _written(output) as draft:
-            job.write(draft, map(_mapped, paths), first)
+            # Mapped into memory instead of being read at once.
+            shards = (pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).get_batch(0) for path in paths)
+            job.write(draft, shards, first)
         for path in folder.glob("*.arrow"):  # shards of other rows, too
             path.unlink()
     return first
@@ -127,16 +129,11 @@ def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str)
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Make and lock a folder, which another run may remove meanwhile, for the block; remove it if it is empty then."""
-    lock = None
-    while lock is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError), ExitStack() as stack:
-            stack.enter_context(WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS))
-            os.stat(folder / LOCK)
-            lock = stack.pop_all()
+    """Make and lock a folder for the block; remove it if it is empty then."""
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        with lock:
+        with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):
+            os.stat(folder / LOCK)  # raises FileNotFoundError if a run that ended just now has removed it
             yield
     finally:
         with suppress(OSError):  # it is not empty
@@ -199,12 +196,6 @@ def naming_full_disk(path: Path) -> Iterator[None]:
         if is_full or re.search("No space left|PytorchStreamWriter failed writing|unexpected pos", str(error)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
-
-
-def _mapped(path: Path) -> pyarrow.RecordBatch:
-    """A shard, mapped into memory instead of being read at once."""
-    with pyarrow.memory_map(str(path)) as file:
-        return pyarrow.ipc.open_file(file).get_batch(0)
 
 
 @contextmanager
