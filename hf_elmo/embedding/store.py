@@ -62,21 +62,37 @@ def require_writable(output: Path, layout: RowLayout, names: Counter[str], rows:
 
 
 def write_vectors(path: Path, shards: Shards, layout: RowLayout, rows: int, about: dict, index: dict[str, str]) -> None:
-    """Write the rows of shards into a file by its ending, with `about`, and in HDF5 the sentences' `index`."""
+    """Write the rows of shards into a file by its ending, with `about`, and in HDF5, which is laid out as by bilm-tf,
+    AllenNLP's `sentence_to_index`, the sentences' `index`."""
     text = json.dumps(about, default=int)  # a NumPy integer may be the layer
     suffix = path.suffix.lower()
+    if suffix in HDF5:  # on a full disk, h5py writes thousands of lines, and crashes when Python ends
+        batches = list(shards)
+        shards = iter(batches)
+        make_array((sum(batch.nbytes for batch in batches) + 1024 * rows,), "uint8", path.parent)
+    arrays = _arrays(shards, layout, rows, path.parent)
     if suffix == ".parquet":
         _write_parquet(path, shards, text)
     elif suffix in (".txt", ".gz"):
         _write_text(path, shards, layout)
     elif suffix == ".safetensors":
-        save_file(dict(_arrays(shards, layout, rows, path.parent)), path, {METADATA: text})
+        save_file(dict(arrays), path, {METADATA: text})
     elif suffix == ".npz":
-        _write_npz(path, _arrays(shards, layout, rows, path.parent), text)
-    else:  # on a full disk, h5py writes thousands of lines, and crashes when Python ends
-        batches = list(shards)
-        make_array((sum(batch.nbytes for batch in batches) + 1024 * rows,), "uint8", path.parent)
-        _write_hdf5(path, _arrays(iter(batches), layout, rows, path.parent), index, text)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.comment = text.encode()
+            for name, array in arrays:  # as `numpy.savez` writes them, one at a time
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array)
+    else:
+        import h5py
+
+        # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
+        with h5py.File(path, "w", libver=("v108", "v108")) as file:
+            file.attrs[METADATA] = text
+            for name, array in arrays:
+                file.create_dataset(name, data=array)
+            if index:
+                file.create_dataset("sentence_to_index", data=[json.dumps(index)])
 
 
 def _rows(batch: pyarrow.RecordBatch, layout: RowLayout) -> Iterator[StoredRow]:
@@ -120,28 +136,6 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     layout = RowLayout(layers, vectors.value_type.list_size, False, "")
     batches = file.iter_batches(ROWS_READ, columns=["row", "words", "embedding"])
     return about, (list(_rows(batch, layout)) for batch in batches)
-
-
-def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: str) -> None:
-    """Write the arrays as `numpy.savez` does, one at a time."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.comment = metadata.encode()
-        for name, array in arrays:
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array)
-
-
-def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dict[str, str], metadata: str) -> None:
-    """Write a dataset for each array, as bilm-tf does, and AllenNLP's `sentence_to_index`, JSON of their numbers."""
-    import h5py
-
-    # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
-    with h5py.File(path, "w", libver=("v108", "v108")) as archive:
-        archive.attrs[METADATA] = metadata
-        for name, array in arrays:
-            archive.create_dataset(name, data=array)
-        if index:
-            archive.create_dataset("sentence_to_index", data=[json.dumps(index)])
 
 
 def _write_text(path: Path, shards: Shards, layout: RowLayout) -> None:

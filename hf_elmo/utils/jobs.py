@@ -128,44 +128,37 @@ def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Make and lock a folder for the block; remove it if it is empty then."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):
-            os.stat(folder / LOCK)  # raises FileNotFoundError if a run that ended just now has removed it
-            yield
-    finally:
-        with suppress(OSError):  # it is not empty
-            folder.rmdir()
-
-
-@contextmanager
 def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
     """Use the folder, new or of an interrupted run with the same settings, for this run alone; remove it if empty."""
     manifest = json.loads(json.dumps(settings, default=int))
     path = folder / MANIFEST
-    with _locked(folder):
-        before = json.loads(path.read_bytes()) if path.exists() else {}
-        names = [file for file in folder.iterdir() if not file.name.startswith(".")]
-        if names and not before:
-            raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
-        other = ", ".join(name for name in before | manifest if before.get(name) != manifest.get(name))
-        if names and other and not restart:
-            how = "resume that run with its settings, or discard it with restart=True"
-            raise ValueError(f"{folder} has work of an interrupted run that differs in {other}; {how}")
-        try:
-            for file in folder.iterdir():  # drafts of a run that was killed
-                if file.name.startswith((DRAFT, JOB)) or (restart and file.suffix == ".arrow"):
-                    file.unlink()
-            with _written(path) as draft:
-                draft.write_text(json.dumps(manifest, indent=2))
-            yield
-        finally:
-            if not any(folder.glob("*.arrow")):
-                path.unlink(missing_ok=True)
-                with suppress(OSError):  # Windows itself removes a lock, when it is released
-                    (folder / LOCK).unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):
+            os.stat(folder / LOCK)  # raises FileNotFoundError if a run that ended just now has removed it
+            before = json.loads(path.read_bytes()) if path.exists() else {}
+            names = [file for file in folder.iterdir() if not file.name.startswith(".")]
+            if names and not before:
+                raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
+            other = ", ".join(name for name in before | manifest if before.get(name) != manifest.get(name))
+            if names and other and not restart:
+                how = "resume that run with its settings, or discard it with restart=True"
+                raise ValueError(f"{folder} has work of an interrupted run that differs in {other}; {how}")
+            try:
+                for file in folder.iterdir():  # drafts of a run that was killed
+                    if file.name.startswith((DRAFT, JOB)) or (restart and file.suffix == ".arrow"):
+                        file.unlink()
+                with _written(path) as draft:
+                    draft.write_text(json.dumps(manifest, indent=2))
+                yield
+            finally:
+                if not any(folder.glob("*.arrow")):
+                    path.unlink(missing_ok=True)
+                    with suppress(OSError):  # Windows itself removes a lock, when it is released
+                        (folder / LOCK).unlink()
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
 
 
 @contextmanager
@@ -221,7 +214,7 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
     def compute(*shard: Any) -> None:
         if len(pending) == 2 * workers:  # the rows of further shards would wait in memory
             bar.update(pending.popleft().result())
-        pending.append(pool.submit(_compute_in_worker, file, *shard))
+        pending.append(pool.submit(_compute, file, *shard))
 
     try:
         yield compute
@@ -232,7 +225,9 @@ def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Call
         file.unlink()
 
 
-def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
+def _compute(job: Job | Path, path: Path, rows: list[Any], first: int) -> int:
+    """Compute a shard by a job, or in a worker by the job in this file."""
+    job = _job_of_worker(job) if isinstance(job, Path) else job
     with _written(path) as draft:
         batch = job.compute(rows, first, path.parent)
         with pyarrow.ipc.new_file(str(draft), batch.schema) as writer:
@@ -258,7 +253,3 @@ def _start_worker(devices: Any, threads: int, setting: str) -> None:
 def _job_of_worker(file: Path) -> Job:
     """The job of this worker. On the CPU, all workers share the weights, mapped into memory."""
     return torch.load(file, map_location=_device, mmap=True, weights_only=False)
-
-
-def _compute_in_worker(file: Path, *shard: Any) -> int:
-    return _compute(_job_of_worker(file), *shard)
