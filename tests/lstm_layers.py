@@ -7,15 +7,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hf_elmo import kernels
-from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
+from hf_elmo.modeling_elmo import LstmCall, LstmWeights, bilstm_layer
 
 CELL = 11
 BATCHES = {"one word": [1], "one step": [3], "one row": [1] * 4, "rows ending": [6, 6, 4, 3, 3, 1], "window": [4] * 3}
 CLIPS = {"no clip": (None, None), "both clips": (0.5, 0.4), "cell clip": (0.5, None), "projection clip": (None, 0.3)}
 
 
-def random_layer(batch_sizes, dtype=torch.float32, directions=2, projected=True, sizes=(7, 5, CELL)):
-    """Inputs, state and weights, large enough that the clips above take part. `sizes`: input, P and C."""
+def random_call(batch_sizes, clips=(0.5, 0.4), dtype=torch.float32, directions=2, projected=True, sizes=(7, 5, CELL)):
+    """An `LstmCall` of numbers that are large enough for clips to take part. `sizes`: input, P and C."""
     torch.manual_seed(0)
     width, size, cell = sizes
     size = size if projected else cell
@@ -26,7 +26,7 @@ def random_layer(batch_sizes, dtype=torch.float32, directions=2, projected=True,
     parts += [(1.6 * cell**-0.5, (size, cell))] * projected
     weights = [[scale * torch.randn(shape, dtype=dtype) for scale, shape in parts] for _ in range(directions)]
     weights = [LstmWeights(*own, *[None] * (not projected)) for own in weights]
-    return inputs, (hidden, cells.to(state_dtype)), weights
+    return LstmCall(inputs, hidden, cells.to(state_dtype), batch_sizes, weights, *clips)
 
 
 @contextmanager
@@ -37,20 +37,22 @@ def record():
         yield chosen
 
 
-def reference(*arguments):
-    """`bilstm_layer` in plain PyTorch, which tests/test_modeling_numbers.py compares with a textbook ELMo."""
+def compute(call):
+    """The outputs and both parts of the state by `bilstm_layer`."""
+    return flat(bilstm_layer(call.inputs, (call.hidden, call.cell), *call[3:]))
+
+
+def reference(call):
+    """In plain PyTorch, which tests/test_modeling_numbers.py compares with a textbook ELMo."""
     with kernels.use("off"):
-        return bilstm_layer(*arguments)
+        return compute(call)
 
 
-def everything(function, inputs, state, batch_sizes, weights, *clips):
-    """Outputs, final state, and the gradients of inputs, state and weights for a random loss over all of the former."""
-    arguments = tree_map_only(Tensor, lambda x: x.detach().clone().requires_grad_(), (inputs, state, weights))
-    leaves = [leaf for leaf in tree_leaves(arguments) if leaf is not None]
-    inputs, state, weights = arguments
-    outputs, state = function(inputs, state, batch_sizes, weights, *clips)
-    generator = torch.Generator().manual_seed(1)
-    results = outputs, *state
+def everything(function, call):
+    """What `compute` or `reference` gives, and the gradients of all tensors of a call for a random loss over that."""
+    call = tree_map_only(Tensor, lambda x: x.detach().clone().requires_grad_(), call)
+    leaves = [leaf for leaf in tree_leaves(call) if isinstance(leaf, Tensor)]
+    results, generator = function(call), torch.Generator().manual_seed(1)
     loss = sum((x.double() * torch.randn(x.shape, generator=generator, dtype=torch.float64)).sum() for x in results)
     return [x.detach() for x in results] + list(torch.autograd.grad(loss, leaves))
 

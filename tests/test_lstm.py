@@ -5,7 +5,7 @@ import torch
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.lstm_layers import BATCHES, CELL, CLIPS, assert_near, everything, random_layer, record, reference
+from tests.lstm_layers import BATCHES, CELL, CLIPS, assert_near, compute, everything, random_call, record, reference
 
 ENDING = BATCHES["rows ending"]
 
@@ -22,28 +22,26 @@ def way(request) -> str:
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
 def test_equals_plain_pytorch(batch_sizes, projected, clips):
     for directions in (2, 1):
-        inputs, state, weights = random_layer(batch_sizes, directions=directions, projected=projected)
-        arguments = inputs, state, batch_sizes, weights, *clips
+        call = random_call(batch_sizes, clips, directions=directions, projected=projected)
         with kernels.use("onednn-training"), record() as ran:
-            found = everything(bilstm_layer, *arguments)
+            found = everything(compute, call)
         assert ran == [("lstm", "onednn-training")]
-        assert_near(found, everything(reference, *arguments), 3e-6)
+        assert_near(found, everything(reference, call), 3e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "weights"])
 def test_other_types_of_products_and_float32_state(way, dtype, autocast):
     """Without clips: a value that rounding puts on the other side of a clip changes a gradient altogether."""
-    exact = random_layer(ENDING)
-    layer = inputs, state, weights = random_layer(ENDING)
+    call = exact = random_call(ENDING, (None, None))
     if not autocast or dtype == torch.float64:
-        cast = [LstmWeights(*(x.to(dtype) for x in own)) for own in weights]
-        layer = inputs.to(dtype), (state[0].to(dtype), state[1]), cast
+        weights = [LstmWeights(*(x.to(dtype) for x in own)) for own in exact.weights]
+        call = exact._replace(inputs=exact.inputs.to(dtype), hidden=exact.hidden.to(dtype), weights=weights)
     with torch.autocast("cpu", torch.bfloat16 if dtype == torch.float64 else dtype, enabled=autocast):
-        found = everything(bilstm_layer, *layer[:2], ENDING, layer[2])
+        found = everything(compute, call)
     assert [x.dtype for x in found[:3]] == [dtype, dtype, torch.promote_types(dtype, torch.float32)]
-    expected = everything(reference, *exact[:2], ENDING, exact[2])
-    assert_near([x.float() for x in found], expected, 3e-6 if dtype == torch.float64 else 4e-2)
+    tolerance = 3e-6 if dtype == torch.float64 else 4e-2
+    assert_near([x.float() for x in found], everything(reference, exact), tolerance)
 
 
 def test_gradient_passes_at_the_clip_and_not_beyond(way):
@@ -62,6 +60,7 @@ def test_gradient_passes_at_the_clip_and_not_beyond(way):
 
 
 def test_backward_twice(way):
-    inputs, state, weights = random_layer(ENDING)
-    outputs, _ = bilstm_layer(inputs.requires_grad_(), state, ENDING, weights, 0.5, 0.4)
-    assert torch.equal(*(torch.autograd.grad(outputs.sum(), inputs, retain_graph=True)[0] for _ in range(2)))
+    call = random_call(ENDING)
+    call.inputs.requires_grad_()
+    total = compute(call)[0].sum()
+    assert torch.equal(*(torch.autograd.grad(total, call.inputs, retain_graph=True)[0] for _ in range(2)))

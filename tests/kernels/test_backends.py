@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, kernels
 from hf_elmo.kernels import lstm_onednn, tensors
 from hf_elmo.kernels.backends import NAMES
-from hf_elmo.modeling_elmo import LstmCall, bilstm_layer
+from hf_elmo.modeling_elmo import LstmCall
 from tests.kernels import machine
-from tests.lstm_layers import random_layer, record, reference
+from tests.lstm_layers import compute, random_call, record, reference
 
 ON = NAMES - {"int8"}
 SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, "on": ON, "": ON}
@@ -23,12 +23,11 @@ FIRST = [("on", 3, "small-batch"), ("on", 60, "fused"), ("on,int8", 3, "int8"), 
 
 
 def call_of(rows: int, width: int = 32) -> LstmCall:
-    inputs, state, weights = random_layer([rows, rows], sizes=(width, 128, 96))
-    return LstmCall(inputs, *state, [rows, rows], weights, 3.0, 3.0)
+    return random_call([rows, rows], (3.0, 3.0), sizes=(width, 128, 96))
 
 
-def layer(call: LstmCall, of: Callable = bilstm_layer) -> torch.Tensor:
-    return of(call.inputs, (call.hidden, call.cell), *call[3:])[0]
+def layer(call: LstmCall, of: Callable = compute) -> torch.Tensor:
+    return of(call)[0]
 
 
 @pytest.mark.parametrize(("setting", "rows", "name"), FIRST)

@@ -13,7 +13,7 @@ from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.kernels.lstm_onednn import run_cell
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights
 from tests.kernels import machine
-from tests.lstm_layers import CLIPS, assert_near, flat, random_layer, reference
+from tests.lstm_layers import CLIPS, assert_near, flat, random_call, reference
 
 BACKENDS = {backend.name: backend for backend in WITHOUT_GRADIENTS["lstm"]}
 
@@ -65,9 +65,9 @@ def kind(request, monkeypatch) -> Kind:
 
 
 def layer(kind: Kind, sizes: list[int], shape=SIZES, **options) -> LstmCall:
-    inputs, state, weights = random_layer(sizes, sizes=shape, **options)
-    weights = [LstmWeights(*(x if x is None else x.to(kind.weights) for x in own)) for own in weights]
-    return LstmCall(inputs.to(kind.inputs), state[0].to(kind.inputs), state[1], sizes, weights, 0.5, 0.4)
+    call = random_call(sizes, sizes=shape, **options)
+    weights = [LstmWeights(*(x if x is None else x.to(kind.weights) for x in own)) for own in call.weights]
+    return call._replace(inputs=call.inputs.to(kind.inputs), hidden=call.hidden.to(kind.inputs), weights=weights)
 
 
 def run(kind: Kind, call: LstmCall) -> list[torch.Tensor]:
@@ -75,16 +75,12 @@ def run(kind: Kind, call: LstmCall) -> list[torch.Tensor]:
         return flat(BACKENDS[kind.backend].run(call))
 
 
-def expected(call: LstmCall) -> list[torch.Tensor]:
-    return flat(reference(call.inputs, (call.hidden, call.cell), *call[3:]))
-
-
 @pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS)
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_equals_reference(kind, batch, clips):
     call = layer(kind, batch(kind.rows))._replace(cell_clip=clips[0], proj_clip=clips[1])
     before = call.hidden.clone(), call.cell.clone()
-    assert_near(run(kind, call), expected(call), kind.tolerance)
+    assert_near(run(kind, call), reference(call), kind.tolerance)
     assert all(map(torch.equal, before, (call.hidden, call.cell)))
 
 
@@ -94,21 +90,21 @@ def test_small_cells_keep_their_relative_precision(kind, size):
     weights = [own._replace(bias=own.bias * size) for own in call.weights]
     state = {"hidden": call.hidden * size, "cell": call.cell * size}
     call = call._replace(inputs=call.inputs * size, weights=weights, **state)
-    for found, right in zip(run(kind, call), expected(call), strict=True):
+    for found, right in zip(run(kind, call), reference(call), strict=True):
         assert (found - right).abs().max() <= kind.tolerance * right.abs().max()
 
 
 @pytest.mark.parametrize("kind", ["small-batch", "small-batch, weights of bfloat16"], indirect=True)
 def test_without_a_projection(kind):
     call = layer(kind, [kind.rows, kind.rows, 2], (32, 0, 64), projected=False)
-    assert_near(run(kind, call), expected(call), kind.tolerance)
+    assert_near(run(kind, call), reference(call), kind.tolerance)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int8, weights of bfloat16"], indirect=True)
 def test_numbers_in_8_bits_are_off_by_no_more_than_their_rounding(kind):
     """In a step: a number moves by half of its scale, a sigmoid by a quarter of what its gate moves, a tanh by all."""
     call = layer(kind, [3])._replace(cell_clip=None, proj_clip=None)
-    (outputs, _, cells), (right_outputs, _, right_cells) = run(kind, call), expected(call)
+    (outputs, _, cells), (right_outputs, _, right_cells) = run(kind, call), reference(call)
     for d, (ih, hh, _, hr) in enumerate(call.weights):
         scale, moved = torch.cat((ih, hh), 1).float().abs().amax(1) / 127, torch.zeros(3, len(ih))
         for x, weight in ((call.inputs[d], ih.float()), (call.hidden[d], hh.float())):
@@ -130,7 +126,7 @@ def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, direct
         monkeypatch.setattr(lstm_c, name, getattr(lstm_c, name)._replace(group_rows=16))
     call = layer(kind, [kind.rows, kind.rows, 3], sizes, directions=directions)
     one = run(kind, call)
-    assert_near(one, expected(call), kind.tolerance if sizes == SIZES else 2 * kind.tolerance)  # of long sums
+    assert_near(one, reference(call), kind.tolerance if sizes == SIZES else 2 * kind.tolerance)  # of long sums
     for number in (1, 2, 5):
         threads(number)
         assert all(map(torch.equal, one, run(kind, call)))
@@ -158,7 +154,7 @@ def test_one_long_row_among_short_ones(kind, monkeypatch):
     monkeypatch.setattr(lstm_c, "TAIL_STEPS", 100)
     assert all(map(torch.equal, split, run(kind, call)))
     few = layer(kind, [1] * 100)  # no step has many rows: benchmarks/choice.py asks for such a call
-    assert_near(run(kind, few), expected(few), kind.tolerance)
+    assert_near(run(kind, few), reference(few), kind.tolerance)
 
 
 def test_nan_propagates_and_stays_in_its_row(kind):
@@ -177,14 +173,14 @@ def test_follows_each_weight(kind):
     for weight in call.weights[1]:
         run(kind, call)
         weight.mul_(0.5)
-        assert_near(run(kind, call), expected(call), kind.tolerance)
+        assert_near(run(kind, call), reference(call), kind.tolerance)
 
 
 def test_large_gates_and_long_sums(kind):
     call = layer(kind, [kind.rows] * 40, (224, 192, 320))
     for own in call.weights:
         own.bias[::2].mul_(1000)
-    assert_near(run(kind, call), expected(call), 2 * kind.tolerance)
+    assert_near(run(kind, call), reference(call), 2 * kind.tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
@@ -233,10 +229,10 @@ def test_the_cell_in_c_equals_that_of_pytorch(dtype):
     given = {"gates": gates, "before": before, "cells": after}
     run_cell("forward", 0.9, 0.5, **given, hidden=hidden)
     run_cell("backward", 0.9, 0.5, **given, hidden=grad_hidden, grad_cell=carried, grad_gates=grad_gates)
-    for x, y in zip((after, hidden, carried, grad_gates), (cell, output, *expected), strict=True):
-        # In float32, where a gate saturates, 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
-        tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
-        torch.testing.assert_close(x.double(), y, **tolerance)
+    # In float32, where a gate saturates, 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
+    tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
+    found = [x.double() for x in (after, hidden, carried, grad_gates)]
+    torch.testing.assert_close(found, [cell, output, *expected], **tolerance)
 
 
 def test_the_cell_in_c_near_zero_and_beyond_range():

@@ -13,9 +13,8 @@ import torch
 from hf_elmo.cli.environment import describe_environment
 from hf_elmo.kernels import native
 from hf_elmo.kernels.native import LANES
-from hf_elmo.modeling_elmo import bilstm_layer
 from tests.kernels import machine
-from tests.lstm_layers import assert_near, flat, random_layer, record, reference
+from tests.lstm_layers import assert_near, compute, random_call, record, reference
 
 AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")
@@ -89,10 +88,9 @@ def a_compiler(folder: Path, script: str) -> str:
 
 def runs() -> list[tuple[str, str]]:
     """The backends that compute a layer, which is right."""
-    inputs, state, weights = random_layer([1, 1, 1], sizes=(32, 64, 32))
+    call = random_call([1, 1, 1], sizes=(32, 64, 32))
     with record() as ran:
-        result = flat(bilstm_layer(inputs, state, [1, 1, 1], weights, 0.5, 0.4))
-    assert_near(result, flat(reference(inputs, state, [1, 1, 1], weights, 0.5, 0.4)), 3e-6)
+        assert_near(compute(call), reference(call), 3e-6)
     return ran
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hf_elmo import ElmoConfig, ElmoModel, kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
 from tests.factories import TINY, small_model
-from tests.lstm_layers import random_layer
+from tests.lstm_layers import random_call
 
 CALLS = {"few rows": [3, 3, 1], "many rows": [9, 8], "one row": [1] * 4}
 # Tensors of the same shape in other places of memory, beside which there is NaN.
@@ -45,7 +45,7 @@ def reshape(data: st.DataObject, tensor: Tensor) -> Tensor:
 @given(data=st.data())
 def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> None:
     dtype, projected = data.draw(st.sampled_from([torch.float32, torch.bfloat16])), data.draw(st.booleans())
-    inputs, (h, c), weights = random_layer(batch_sizes, dtype, projected=projected, sizes=(32, 128, 96))
+    inputs, h, c, _, weights, *_ = random_call(batch_sizes, dtype=dtype, projected=projected, sizes=(32, 128, 96))
     tensors = {"inputs": inputs.requires_grad_(trained), "h": h, "c": c}
     tensors |= {f"{name} {d}": x for d in (0, 1) for name, x in weights[d]._asdict().items() if x is not None}
     name = data.draw(st.sampled_from(["batch_sizes", *tensors]))
@@ -72,11 +72,11 @@ def drawn(data: st.DataObject, tensor: Tensor) -> Tensor:
 @given(data=st.data())
 def test_types_strides_and_autocast(batch_sizes: list[int], data: st.DataObject) -> None:
     """Gradients have the bits of those without autocast in the backward pass, where their own strides do not matter."""
-    layer = random_layer(batch_sizes, projected=data.draw(st.booleans()), sizes=(32, 128, 96))
+    call = random_call(batch_sizes, projected=data.draw(st.booleans()), sizes=(32, 128, 96))
     size = data.draw(st.sampled_from([1, 1e-2, 1e-4]))  # of the cells
-    inputs, *state = (drawn(data, size * x.flatten(1)).reshape(x.shape) for x in (layer[0], *layer[1]))
-    layer = layer[:2], [own._replace(bias=size * own.bias) for own in layer[2]]
-    weights = [LstmWeights(*(x if x is None else drawn(data, x) for x in own)) for own in layer[1]]
+    inputs, *state = (drawn(data, size * x.flatten(1)).reshape(x.shape) for x in call[:3])
+    weights = [own._replace(bias=size * own.bias) for own in call.weights]
+    weights = [LstmWeights(*(x if x is None else drawn(data, x) for x in own)) for own in weights]
     leaves = [x for x in (inputs, *state, *(x for own in weights for x in own)) if x is not None and x.requires_grad]
     forward, found = data.draw(st.sampled_from([None, torch.bfloat16, torch.float16])), []
     for setting, backward, strided in (("on", False, False), ("on", True, True), ("off", False, False)):
