@@ -86,8 +86,6 @@ def _translate(model: PreTrainedModel) -> Any:
         exported = torch.export.export(_ByName([model]), (inputs,), dynamic_shapes=shapes)
         how = {"input_names": list(inputs), "output_names": names, "dynamic_shapes": shapes, "opset_version": 20}
         program = torch.onnx.export(exported, dynamo=True, verbose=False, **how)
-    outputs = program.model.graph.outputs
-    outputs[:] = sorted(outputs, key=lambda value: value.name.startswith("hidden_states."))  # the layers are last
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # they hold stack traces with paths
     proto = program.model_proto

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
-from hf_elmo.checkpoints.hub import CLASSES
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, names
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 
 CODE = {
-    name: {Path(file).name for file in (getfile(each), *get_relative_import_files(getfile(each)))}
-    for name, each in CLASSES.items()
+    name: {Path(file).name for file in (own, *get_relative_import_files(own))}
+    for name in ("ElmoConfig", "ElmoTokenizer", *names.MODELS.values())
+    for own in [getfile(getattr(names, name))]
 }
 # Sizes that all differ, so that swapped axes fail.
 TINY = {"char_embedding_size": 5, "char_filters": [[1, 4], [2, 8], [3, 25]], "num_highway_layers": 2}

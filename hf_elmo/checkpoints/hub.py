@@ -23,8 +23,6 @@ TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", 
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
 OTHERS += ["modules.json", "sentence_bert_config.json"]
 
-CLASSES = {name: getattr(names, name) for name in ("ElmoConfig", "ElmoTokenizer", *names.MODELS.values())}
-
 
 @dataclass(frozen=True)
 class Upload:
@@ -101,24 +99,23 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
     biLM also gets the code of these classes, so that they can be fine-tuned where hf_elmo is not installed.
 
     Raises:
-        KeyError: a class, or the architecture that `config.json` names, is not a class of hf_elmo.
+        AttributeError: a class, or the architecture that `config.json` names, is not a class of hf_elmo.
     """
     folder = Path(folder)
     if (file := folder / "config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
-        names = [*config.get("architectures", ()), *class_names]
+        kinds = [getattr(names, name) for name in (*config.get("architectures", ()), *class_names)]
         config["hf_elmo_version"] = VERSION
-        for name in names:
-            config["custom_pipelines"] = config.get("custom_pipelines", {}) | CLASSES[name].custom_pipelines
-        _write(file, config, "ElmoConfig", "ElmoModel", *names)
+        for kind in kinds:
+            config["custom_pipelines"] = config.get("custom_pipelines", {}) | kind.custom_pipelines
+        _write(file, config, ElmoConfig, names.ElmoModel, *kinds)
     if (file := folder / "tokenizer_config.json").is_file():
-        _write(file, json.loads(file.read_text(encoding="utf-8")), "ElmoTokenizer")
+        _write(file, json.loads(file.read_text(encoding="utf-8")), names.ElmoTokenizer)
 
 
-def _write(file: Path, settings: dict, *names: str) -> None:
+def _write(file: Path, settings: dict, *kinds: type) -> None:
     """Writes settings with the `auto_map` of classes, and their source files beside them."""
     settings["auto_map"] = {}
-    for name in names:
-        of_the_class = CLASSES[name].__new__(CLASSES[name])  # an object, of which only the class is read
-        custom_object_save(of_the_class, file.parent, settings)
+    for kind in kinds:
+        custom_object_save(kind.__new__(kind), file.parent, settings)  # of an object, only the class is read
     file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
