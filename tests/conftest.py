@@ -77,14 +77,16 @@ tensorflow, spacy = (peer(name, lambda it: find_spec(it) and import_module(it)) 
 
 
 @pytest.fixture(autouse=True)
-def verbosity() -> Iterator[None]:
-    """Restores the level of transformers' logging, and bars of progress, which scripts, and tests of messages, set."""
+def settings_after_each_test() -> Iterator[None]:
+    """Restores the level of transformers' logging, bars of progress, and the number of threads."""
+    import torch
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    level, threads = logging.get_verbosity(), torch.get_num_threads()
     yield
-    logging.set_verbosity(before)
+    logging.set_verbosity(level)
     logging.enable_progress_bar()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -123,13 +125,3 @@ def source(tmp_path) -> tuple[Path, Path]:
     from tests.source_files import write_files
 
     return write_files(tmp_path / "source")
-
-
-@pytest.fixture
-def threads():
-    """A function that sets the number of threads until the test ends."""
-    import torch
-
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)

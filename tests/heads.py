@@ -75,10 +75,10 @@ def make(head: str, seed: int = 0, **changes: object) -> torch.nn.Module:
     return random_model(ElmoConfig(**{**TINY, **fields, **changes}), model_class, seed)
 
 
-def make_new(head: str, **changes: object) -> torch.nn.Module:
+def make_new(head: str, seed: int = 0, **changes: object) -> torch.nn.Module:
     """A model of initial weights, whose gates are not at their limits, where a small error becomes a large one."""
     model = make(head, **changes)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     return type(model)(model.config).eval()
 
 

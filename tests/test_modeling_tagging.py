@@ -6,6 +6,7 @@ from itertools import pairwise, product
 
 import pytest
 import torch
+from seqeval.metrics.sequence_labeling import get_entities
 from torch import Tensor, nn
 
 from hf_elmo.modeling_tagging_elmo import ElmoCRF, ElmoHighwayLSTM, allowed_transitions
@@ -164,20 +165,16 @@ def test_the_best_sequence_that_a_scheme_allows(scheme: str | None) -> None:
 
 
 def is_valid(sequence: list[str], scheme: str | None) -> bool:
-    """Whether a sequence is what some chunks are written as: read from the left, without a table of transitions."""
-    inside, must_go_on = None, False
-    for label in sequence:
-        prefix, _, kind = label.partition("-")
+    """Whether a scheme writes the chunks that conlleval finds in a sequence as the sequence has them."""
+    written = ["O"] * len(sequence)
+    for kind, first, last in get_entities(sequence):
+        prefixes = ["I"] * (last - first + 1)
         if scheme == "BIOES":
-            if must_go_on != (prefix in "IE") or (must_go_on and kind != inside):
-                return False
-            inside, must_go_on = kind, prefix in "BI"
-        elif (scheme == "IOB2" and prefix == "I") or (scheme == "IOB1" and prefix == "B"):
-            if inside != kind:
-                return False
-        else:
-            inside = None if prefix == "O" else kind
-    return not must_go_on
+            prefixes = ["S"] if first == last else ["B", *prefixes[1:-1], "E"]
+        elif scheme == "IOB2" or "".join(sequence[:first][-1:]).endswith(kind):
+            prefixes[0] = "B"
+        written[first : last + 1] = [f"{prefix}-{kind}" for prefix in prefixes]
+    return scheme is None or written == sequence
 
 
 def test_long_rows_in_float32() -> None:

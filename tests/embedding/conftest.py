@@ -6,18 +6,17 @@ import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.embedding.engine import CorpusEncoder
-from tests.factories import SENTENCES, save_checkpoint, small_config
+from tests.factories import SENTENCES, save_checkpoint
+from tests.heads import make_new
 
 ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 17 + "end"]
 
 
 def initial_model(seed: int = 0, **options) -> ElmoModel:
     """A model with its initial weights, so that values stay near 1, where float32 can tell 1e-6 apart."""
-    torch.manual_seed(seed)
-    model = ElmoModel(small_config(**options)).eval()
-    with torch.no_grad():
-        model.scalar_mix.scalars.normal_()
-        model.scalar_mix.gamma.fill_(1.3)
+    model = make_new("no head", seed, **options)
+    model.scalar_mix.scalars.data.normal_()
+    model.scalar_mix.gamma.data.fill_(1.3)
     return model
 
 

@@ -122,8 +122,8 @@ def threads_after(embedder: Embedder) -> tuple[np.ndarray, int]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
-def test_a_forked_worker_takes_one_thread_and_others_as_many_as_given(checkpoint, threads):
-    threads(2)
+def test_a_forked_worker_takes_one_thread_and_others_as_many_as_given(checkpoint):
+    torch.set_num_threads(2)
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         vectors, number = pool.submit(threads_after, Embedder(checkpoint, device="cpu")).result(60)
     assert number == 1

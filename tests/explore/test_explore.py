@@ -121,8 +121,6 @@ def test_what_is_on_the_page(page, folder, language_model, tmp_path) -> None:
     (layers,) = (radio["choices"] for radio in radios if radio["label"] == "vectors of")
     assert [value for _, value in layers] == [0, 1, 2]
     assert ("bank", "bank") in map(tuple, radios[0]["choices"])  # words to click on
-    (neighbors,) = {block.fn for block in without.fns.values() if getattr(block.fn, "__name__", "") == "neighbors"}
-    assert "<p>word &#x27;x&#x27; does not occur" in neighbors("a <i>b</i>", "x", "a b", 5)
 
 
 def test_the_last_click_wins_and_its_picture_replaces_the_one_before(page, folder, monkeypatch) -> None:

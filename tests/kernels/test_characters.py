@@ -127,10 +127,10 @@ def test_other_types_are_rounded_no_more_than_by_the_modules(encoder, dtype: tor
         assert error <= 1.1 * of_modules + half_a_unit, name
 
 
-def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) -> None:
+def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder) -> None:
     results, lengths = [], torch.full((len(spelled()),), 50)
     for number in (1, 1, 2, 5):
-        threads(number)
+        torch.set_num_threads(number)
         # the functions alone: other products may depend on threads
         maxima = character_tables.run(CharacterWeights.of(encoder), spelled(), lengths)
         parameters = encoder.embedding.weight, *encoder.convolutions.parameters()
@@ -222,8 +222,8 @@ def test_threads_share_what_is_cached(encoder, monkeypatch) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
-def test_a_fork_while_another_thread_computes(encoder, monkeypatch, threads) -> None:
-    threads(1)  # OpenMP's threads do not survive a fork
+def test_a_fork_while_another_thread_computes(encoder, monkeypatch) -> None:
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
     begun, go_on, compute = Event(), Event(), WordVectors._compute
     monkeypatch.setattr(WordVectors, "_compute", lambda *x: (begun.set(), go_on.wait(), compute(*x)))
     with ThreadPoolExecutor(1) as pool:
@@ -316,14 +316,14 @@ def test_nan_and_infinite_weights_give_what_the_modules_give(encoder, value: flo
 
 @pytest.mark.parametrize("filters", [[[1, 1]], [[1, 90], [2, 91]], [[1, 348], [3, 676]]], ids=["1", "181", "1024"])
 @torch.no_grad()
-def test_a_word_has_the_same_bits_alone_and_among_others(filters: list, threads) -> None:
+def test_a_word_has_the_same_bits_alone_and_among_others(filters: list) -> None:
     """Also where filters fill no vector registers: rows end anywhere in a tensor and in a thread's part of it."""
     encoder = encoder_of(char_filters=filters)
     ids = spelled([f"{n}-{n % 7}" for n in range(59)])
-    threads(3)
+    torch.set_num_threads(3)
     together, exact = encoder(ids), by_modules(copy.deepcopy(encoder).double(), ids)
     torch.testing.assert_close(together.double(), exact, rtol=0, atol=3e-6 * exact.abs().max().item())
-    threads(1)
+    torch.set_num_threads(1)
     for rows in (1, 7, 40):
         clear_cache(encoder)
         assert torch.equal(torch.cat([encoder(part) for part in ids.split(rows)]), together)

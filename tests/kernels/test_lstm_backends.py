@@ -121,14 +121,14 @@ def test_numbers_in_8_bits_are_off_by_no_more_than_their_rounding(kind):
 
 
 @pytest.mark.parametrize(("directions", "sizes"), [(1, SIZES), (3, SIZES), (2, LARGE)], ids=str)
-def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, directions, sizes):
+def test_any_number_of_directions_and_threads(kind, monkeypatch, directions, sizes):
     for name in ("F32", "HALF", "BF16", "TILES"):
         monkeypatch.setattr(lstm_c, name, getattr(lstm_c, name)._replace(group_rows=16))
     call = layer(kind, [kind.rows, kind.rows, 3], sizes, directions=directions)
     one = run(kind, call)
     assert_near(one, reference(call), kind.tolerance if sizes == SIZES else 2 * kind.tolerance)  # of long sums
     for number in (1, 2, 5):
-        threads(number)
+        torch.set_num_threads(number)
         assert all(map(torch.equal, one, run(kind, call)))
 
 

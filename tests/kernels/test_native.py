@@ -114,12 +114,12 @@ def test_it_is_compiled_once_in_a_private_folder(home, tmp_path, monkeypatch, wa
     assert not warnings
 
 
-def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, monkeypatch, threads) -> None:
+def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, monkeypatch) -> None:
     if not builds_for_x86(machine.compiler()):
         pytest.skip("the compiler does not compile for x86-64")
     monkeypatch.setenv("HF_ELMO_CFLAGS", "-march=haswell")
     monkeypatch.setattr(native, "OPENMP", ("no_such_function",))
-    threads(2)
+    torch.set_num_threads(2)
     assert runs() == IN_C
     said = native.describe()
     assert said["threads of the kernels"].startswith("one")
