@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hf_elmo.reading.files import read_start
+from hf_elmo.reading.files import open_file
 
 from .allennlp import read_allennlp
 from .allennlp_archive import read_archive
@@ -82,7 +82,8 @@ def convert(
     with unpack(given[0]) as source:
         read_paths = [source, *given[1:], *map(Path, filter(None, (elmo_options, align)))]
         for file in [file for path in read_paths for file in (path, *path.rglob("*")) if file.is_file()]:
-            read_start(file)
+            with open_file(file):  # a pointer of Git LFS is refused
+                pass
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
         if align is not None:

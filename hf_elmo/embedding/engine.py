@@ -160,7 +160,7 @@ class CorpusEncoder:
         while texts := list(islice(rows, SPLIT_ROWS)):
             split = self.tokenizer.split_into_words(texts, self.pretokenized)
             for text, words in zip(texts, split, strict=True):
-                yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
+                yield text if isinstance(text, NamedRow) else words
 
     def embed(self, texts: Iterable[Row], advance: Callable[[int], object] = lambda rows: None) -> EmbeddedRows:
         """The vectors of rows, in memory. `advance` is called with the number of rows of each shard."""

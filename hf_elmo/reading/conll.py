@@ -2,21 +2,18 @@
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice
+from statistics import mode
 
 from .files import read_lines
 
 Line = tuple[str, list[str]]  # the place of a line, for error messages, and its columns
-# Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
-NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.:]+ = ")
+# Lines without a word: documents, comments of CoNLL-U (`# newdoc`, `# text = ...`) and, of one column, `# any`.
+NO_WORD = re.compile(r"-DOCSTART-|# |#(begin|end)\sdocument\b|#\s(newdoc|newpar)\b|#\s?[\w.:]+\s=\s")
 # A first line with the names of the columns, such as HIPE's `TOKEN NE-COARSE-LIT ...`.
-COLUMN = r"lemma|[ux]?pos|feats|head|dep(rel|s)|chunk|bio|iob2?|(named[ _])?entit(y|ies)|(\w+[ _])?(tag|label)s?|ner?"
-COLUMN += r"|ne[lr]?-[-\w]+|render|seg|misc"
+COLUMN = r"lemma|[ux]?pos|feats|head|dep(rel|s)|chunk|misc|bio|iob2?|(\w+[ _])?(tag|label|entit(y|ie))s?|ner?(-.+)?"
 HEADER = re.compile(rf"((id|sent(ence)?([ _]?(id|#))?) )?(token|word|form|text)s?( ({COLUMN}))+", re.IGNORECASE)
-RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U's ranges and empty nodes
-PART = re.compile(r"\d+-\d+\.\d+")  # WebAnno's parts of the word `1-2`
 TAG = re.compile(r"O|[BEILMSUW][-_][A-Za-z]\S*", re.IGNORECASE)
 
 
@@ -45,15 +42,14 @@ def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[L
     lines = read_lines(path, encoding)
     first = list(islice(lines, 1000))
     has_tabs = any("\t" in line and line[0] != "#" for line in first)
-    for number, line in enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1):
-        if not line.strip(" \t"):
-            columns = []
-        elif "\t" in line or (has_tabs and line.startswith("#")):
-            fields = (field.strip(" ") or field[:1] for field in line.split("\t"))
-            columns = [column for field in fields for column in (re.split(" {2,}", field) if "\t" in line else [field])]
-        else:
-            columns = list(filter(None, line.split(" ")))
-        yield f"{path}, line {number}", columns
+    for number, line in enumerate(chain(first, lines), start=1):
+        line = line.rstrip("\n")
+        if "\t" in line:
+            line = re.sub(r"(?<=[^ \t]) {2,}(?=[^ \t])", "\t", line)
+        elif not (has_tabs and line.startswith("#")):
+            line = re.sub(" +", "\t", line.strip(" "))
+        columns = [field.strip(" ") or field[:1] for field in line.split("\t")]
+        yield f"{path}, line {number}", columns if line.strip(" \t") else []
 
 
 def read_sentences(
@@ -61,35 +57,33 @@ def read_sentences(
 ) -> Iterator[list[list[str]]]:
     """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
     words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
-    size = 0  # the number of columns of most words, here or in the last sentence that has words
-    lines_of_file = groupby(read_columns(path, encoding), lambda line: bool(line[1]))
-    groups = (list(group) for has_words, group in lines_of_file if has_words)
+    lines_of_file = (line for line in read_columns(path, encoding) if not NO_WORD.match("\t".join(line[1])))
+    groups = (list(group) for has_words, group in groupby(lines_of_file, lambda line: bool(line[1])) if has_words)
     first = list(islice(groups, 40))
+    if first and HEADER.fullmatch(" ".join(first[0][0][1])):
+        del first[0][0]
     wanted = [_word_column(first) if word is None else word, *([] if tag is None else [tag])]
+    size = 0  # the number of columns of most words, here or in the last sentence that has words
     for group in chain(first, groups):
-        lines = [(where, line) for where, line in group if not NO_WORD.match(" ".join(line)) and line[0][:2] != "# "]
-        if size == 0 and lines and HEADER.fullmatch(" ".join(lines[0][1])):
-            del lines[0]
-        least = size or min((len(line) for _, line in lines), default=0)
-        lines = [(where, line if any(line[least:]) else line[:least]) for where, line in lines]  # no tab at their end
+        least = size or min((len(line) for _, line in group), default=0)
+        lines = [(where, line if any(line[least:]) else line[:least]) for where, line in group]  # no tab at their end
         # A line that begins with "#" is a comment or a word; above the first sentence, "# by me" is a comment.
         own = [columns for _, columns in lines if not columns[0].startswith("#")]
         own = own or [columns for _, columns in lines if size == 0 and columns[0] != "#"]
-        size = Counter(map(len, own)).most_common(1)[0][0] if own else size
+        size = mode(map(len, own)) if own else size
         has_wanted = all(-size <= column < size for column in wanted) and (size > 1 or tag is None)
-        no_word = RANGE if any(columns[0].isdecimal() for columns in own) else PART
+        # The numbers of CoNLL-U's ranges and empty nodes, or, where no number is whole, of WebAnno's parts of words.
+        no_word = r"\d+[-.]\d+" if any(columns[0].isdecimal() for columns in own) else r"\d+-\d+\.\d+"
         sentence = []
         for where, columns in lines:
             # A whole sentence in a line is `We|O ran|O`, or `we ran` and `O O`.
-            of_words = {len(column.split()) for column in columns if "|" not in column[1:-1]}
-            is_sentence = size > 1 and (not of_words or (len(of_words) == 1 and of_words != {1}))
+            is_sentence = size > 1 and all("|" in column[1:-1] or len(column.split()) > 1 for column in columns)
             is_whole = has_wanted and len(columns) == size and not is_sentence
             is_comment = columns[0].startswith("#") and not (is_whole and columns[wanted[0]].startswith("#"))
-            if is_comment or (wanted[0] != 0 and no_word.fullmatch(columns[0])):
+            if is_comment or (wanted[0] != 0 and re.fullmatch(no_word, columns[0])):
                 continue
             if not (is_whole and all(columns[column] for column in wanted)):
-                named = dict(zip(("word", "tag"), wanted, strict=False))
-                raise ValueError(f"{where}: {columns} must be the {size} columns of a word, and have {named}")
+                raise ValueError(f"{where}: {columns} must be the {size} columns of a word (word, tag: {wanted})")
             sentence.append([columns[column] for column in wanted])
         if sentence:
             yield sentence
@@ -98,13 +92,11 @@ def read_sentences(
 def _word_column(groups: Sequence[Sequence[Line]]) -> int:
     """The column after that which numbers the words (the first in CoNLL-U, third in CoNLL-2012) and, in WebAnno, the
     characters; else 0. Most of the first sentences must have numbers, as words may be `1` or `0 1` themselves."""
-    no_word = re.compile(rf"[# ]|{NO_WORD.pattern}|{HEADER.pattern}$", re.IGNORECASE)
-    lines = ([columns for _, columns in group if not no_word.match(" ".join(columns))] for group in groups)
-    sentences = list(filter(None, lines))
-    for number in (r"\d+-\d+(\.\d+)?", r"\d+([-.]\d+)?"):
-        are_numbered = [all(len(line) > 1 and re.fullmatch(number, line[0]) for line in own) for own in sentences]
-        if any(are_numbered[:1]) and re.match(r"[01]\b", sentences[0][0][0]) and 2 * sum(are_numbered) > len(sentences):
-            return 2 if RANGE.fullmatch(sentences[0][0][1]) else 1
-    first = sentences[0] if sentences else [[]]
+    lines = ([columns for _, columns in group if not columns[0].startswith("#")] for group in groups)
+    sentences = list(filter(None, lines)) or [[[""]]]
+    first = sentences[0]
+    numbered = [all(re.fullmatch(r"\d+(-\d+)?(\.\d+)?", line[0]) and line[1:] for line in own) for own in sentences]
+    if numbered[0] and re.match(r"[01]\b", first[0][0]) and 2 * sum(numbered) > len(sentences):
+        return 2 if re.fullmatch(r"\d+-\d+", first[0][1]) else 1
     is_2012 = (len(own) > 3 and own[1].isdecimal() and own[2] == str(place) for place, own in enumerate(first))
     return 3 if all(is_2012) else 0

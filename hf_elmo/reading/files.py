@@ -1,7 +1,6 @@
 """Files: paths, folders, patterns and addresses (`s3://`, `hf://`, if the library that fsspec needs for them is
 installed), and the lines of text in them. Only one block of a file is in memory at a time."""
 
-import codecs
 import os
 import re
 import sys
@@ -10,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from io import TextIOWrapper
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 from zlib import error as ZlibError
 
 import fsspec
@@ -70,33 +69,25 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
 
-def read_start(path: str | os.PathLike) -> bytes:
-    """The first bytes of a file; ValueError for a pointer of Git LFS in place of the file."""
-    filesystem, place = url_to_fs(os.fspath(path))
-    start = filesystem.head(place, len(LFS))
-    if start == LFS:
-        raise ValueError(f"{path} is a pointer of Git LFS: fetch the file itself with git lfs pull")
-    return start
-
-
 @contextmanager
 def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`; ValueError if they end too
-    early, as after an interrupted download, are damaged, or are a pointer of Git LFS."""
+    early, as after an interrupted download, are damaged (also those of Parquet), or are a pointer of Git LFS."""
     name = os.fspath(path)
     compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
     by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
+    opened: Any = fsspec.open(name, "rb", compression=None if by_pyarrow else compression)
     try:
         if is_pipe(name):
             opened = nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb")  # noqa: SIM115
-        elif not read_start(name) and compression:
+        elif (start := opened.fs.head(opened.path, len(LFS))) == LFS:
+            raise ValueError(f"{name} is a pointer of Git LFS: fetch the file itself with git lfs pull")
+        elif compression and not start:
             raise EOFError("it is empty")
-        else:
-            opened = fsspec.open(name, "rb", compression=None if by_pyarrow else compression)
         with opened as file:
             yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
-    except (EOFError, LZMAError, OSError, ZlibError) as error:
-        if compression is None or getattr(error, "errno", None):
+    except (EOFError, LZMAError, OSError, ZlibError, pyarrow.ArrowInvalid) as error:
+        if isinstance(error, OSError) and (compression is None or error.errno):
             raise
         raise ValueError(f"{name} is incomplete or damaged ({error}): fetch it again") from error
 
@@ -106,13 +97,11 @@ def read_lines(
 ) -> Iterator[str]:
     """The lines of a text file ([`open_file`]), each with its line break, without a byte order mark. `newline` and
     `errors` are as for `open`; ValueError, with the number of the line, for bytes that the encoding does not have."""
-    codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     lines_read = 0
     try:
-        with open_file(path) as file, TextIOWrapper(file, codec, errors, newline) as lines:
-            for line in lines:
-                lines_read += 1
-                yield line
+        with open_file(path) as file, TextIOWrapper(file, encoding, errors, newline) as lines:
+            for lines_read, line in enumerate(lines, start=1):
+                yield line.removeprefix("\ufeff") if lines_read == 1 else line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line = lines_read + error.object[: error.start].count(b"\n") + 1
         raise ValueError(f"{path}, line {line}: not valid {encoding} ({error.reason}): pass its encoding=") from error

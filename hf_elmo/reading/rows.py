@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, dataclass
 from glob import glob
 from itertools import chain, islice
 from numbers import Integral
-from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow.parquet
@@ -42,9 +41,8 @@ ENDINGS = {
 FORMATS = {f".{ending}": name for name, endings in ENDINGS.items() for ending in endings.split()}
 # Endings of what is no text, or has markup in it; or that may be text as well as columns.
 OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pth .safetensors .bin .db .sqlite .msgpack
-    .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
-    .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vert .vrt .vtt .warc .xliff .xmi
-    .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip .train .dev .test"""
+    .yaml .yml .toml .doc .docx .epub .odt .pdf .ppt .pptx .rtf .tex .xls .xlsx .ods .ann .fastq .gff .mrg .pdb .ptb
+    .srt .trees .vert .vrt .vtt .warc .7z .rar .tar .tbz2 .tgz .txz .zip .xml .htm .html .train .dev .test"""
 # How files begin that have the ending of text, but certainly are of another format.
 BEGINNINGS = {
     "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)",
@@ -53,17 +51,13 @@ BEGINNINGS = {
     "xml": r"(?i)<\?xml|<!DOCTYPE|<(html|corpus|tei|doc)\b",
 }
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
-CSV_FIELD_CHARACTERS = 1 << 24  # the most in a field of a CSV, which a missing quote makes as long as the file
-TSV_LINES = 10_000  # lines of a TSV that tell whether quotes have a meaning
-QUOTED = re.compile('"(?:[^"]|"")*"')  # a field in quotes, which doubles those within it
+DOUBLED = re.compile('"(?:[^"]*"")+[^"]*"')  # a field in quotes that doubles those within it
 
 
 class NamedRow(list):
     """The words of a row that has a name: the identifier of a FASTA sequence."""
 
-    def __init__(self, words: Iterable[str], name: str) -> None:
-        super().__init__(words)
-        self.name = name
+    name = ""
 
 
 @dataclass(eq=False, repr=False)
@@ -98,24 +92,20 @@ class Rows:
 
     def __iter__(self) -> Iterator[Row | Pair]:
         for where, value in self.values():
-            if self.pairs and (isinstance(value, tuple) or not self.files):
-                if not isinstance(value, tuple) or len(value) != 2:
-                    kind = f"{type(value).__name__} {value!r:.60}"
-                    raise TypeError(f"{where}: expected a tuple (text, text or whole number), got {kind}")
-                text, pair = value
-                is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
-                yield check_row(text, where), int(pair) if is_index else check_row(pair, where)
-            elif self.columns and isinstance(value, tuple):
-                yield check_row(value[0], where), *value[1:]
+            if isinstance(value, tuple) and (self.pairs or self.columns):
+                text, *others = value
+                if self.pairs:
+                    others = [int(part) if isinstance(part, Integral) else check_row(part, where) for part in others]
+                yield check_row(text, where), *others
             else:
                 yield check_row(value, where)
 
     def report(self, tokenizer: ElmoTokenizer, pretokenized: bool) -> None:
-        """Logs what is read, at the level INFO: the files of each format, and the words of the first row with words."""
-        kinds: dict[tuple[str, str], list[str]] = {}
+        """Logs what is read, at the level INFO: the files of each ending, and the words of the first row with words."""
+        endings: dict[str, list[str]] = {}
         for file in self.files if logger.isEnabledFor(logging.INFO) else ():
-            kinds.setdefault((self.format_of(file), re.sub(r"\d", "", _ending(file))), []).append(file)
-        for (kind, _), files in kinds.items():
+            endings.setdefault(re.sub(r"\d", "", _ending(file)), []).append(file)
+        for files in endings.values():
             words: Words = []
             values = chain.from_iterable(map(self.values_of, files))
             while not words and (found := next(values, None)):
@@ -124,52 +114,44 @@ class Rows:
                     row = row[0]  # of a pair the text, of a document the first sentence
                 (words,) = tokenizer.split_into_words([check_row(row, where)], pretokenized)
             what = files[0] if len(files) == 1 else f"{len(files)} files ({files[0]}, ...)"
-            logger.info("%s: read as %s, the first row is %.60s", what, kind, words)
+            logger.info("%s: read as %s, the first row is %.60s", what, self.format_of(files[0]), words)
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """The place of each row, for error messages, and its value, which is not checked yet."""
         if self.files:
             return chain.from_iterable(map(self.values_of, self.files))
         rows = self.inputs.to_pylist() if hasattr(self.inputs, "to_pylist") else self.inputs
-        rows = self._kept(rows, self.name) if isinstance(rows, Iterator) else rows
-        return self._selected(enumerate(rows), self.name, "row {} (from 0)")
+        return self._selected(self._kept(rows, self.name) if isinstance(rows, Iterator) else rows, self.name)
 
     def values_of(self, file: str) -> Iterator[tuple[str, Any]]:
         kind = self.format_of(file)
         word = self.text_column if kind == "conll" and isinstance(self.text_column, int) else None
         if {self.text_column, *self.columns} - {None, word} and kind in ("text", "fasta", "conll"):
             raise ValueError(f"{file} is read as {kind}, without named columns: pass input_format, or no column")
-        rows = getattr(self, f"_read_{kind}")(file)
-        rows = self._kept(rows, file) if is_pipe(file) else rows
-        if kind in ("parquet", "fasta", "conll"):
-            return self._selected(enumerate(rows), file, "row {} (from 0)")
-        return self._selected(rows, file, "line {}")
+        rows = getattr(self, f"_read_{kind}", self._read_table)(file)
+        return self._selected(self._kept(rows, file) if is_pipe(file) else rows, file)
 
     def format_of(self, file: str) -> str:
         """`input_format`, or else the format of the ending; ValueError for an ending of files that are no text."""
         ending = _ending(file)
         if self.input_format is None and ending in OTHERS.split():
-            how = "extract or convert it, or, if it is text, rename it or pass input_format='text'"
-            raise ValueError(f"{file} ends in {ending}, which is no format of rows: {how}")
+            raise ValueError(f"{file} ends in {ending}: extract its text or, if it is text, pass input_format='text'")
         return self.input_format or ("conll" if "conll" in ending else FORMATS.get(ending, "text"))
 
-    def _selected(self, rows: Iterable[tuple[int, Any]], where: str, unit: str) -> Iterator[tuple[str, Any]]:
+    def _selected(self, rows: Iterable[Any], where: str) -> Iterator[tuple[str, Any]]:
         """The place and the value of each row: of a dictionary, its text, or a tuple of it and of further columns."""
         names: list[str | None] = []
-        for number, row in rows:
-            place = f"{where}, {unit.format(number)}"
+        for number, row in enumerate(rows):
+            place = f"{where}, row {number} (from 0)"
             if isinstance(row, Mapping):
                 names = names or self._names(list(row), place)
-                if missing := {*names} - {None, *row}:
-                    raise ValueError(f"{place}: missing key {missing.pop()!r}")
-                values = tuple(None if name is None else row[name] for name in names)
+                values = tuple(map(row.get, names))
                 row = values if self.columns else values[0]
             yield place, row
 
     def _names(self, names: list[str], where: str) -> list[str | None]:
         """The names of the columns of the text, and of further columns, `None` for a column `None`."""
-        option = "text_pair_column" if self.pairs else "column"
-        others = [wanted if wanted is None else pick_column(names, wanted, where, option) for wanted in self.columns]
+        others = [wanted if wanted is None else pick_column(names, wanted, where) for wanted in self.columns]
         left = [name for name in names if name not in others] if self.text_column is None else names
         return [pick_column(left, self.text_column, where), *others]
 
@@ -178,45 +160,41 @@ class Rows:
         if name not in self._copies:
             folder = tempfile.TemporaryDirectory()
             with open(f"{folder.name}/rows", "wb") as file:
-                for row in rows:  # of pandas, also tuples of classes that cannot be pickled
-                    pickle.dump(tuple(row) if isinstance(row, tuple) else row, file)
+                # Of pandas, also tuples of classes that cannot be pickled.
+                file.writelines(pickle.dumps(tuple(row) if isinstance(row, tuple) else row) for row in rows)
             self._copies[name] = folder
         with open(f"{self._copies[name].name}/rows", "rb") as file:
             while file.peek():
                 yield pickle.load(file)
 
-    # Each reader gives the rows; those of text, JSON and tables, with the numbers of the lines in which they begin.
-
-    def _read_text(self, file: str) -> Iterator[tuple[int, str]]:
+    def _read_text(self, file: str) -> Iterator[str]:
         lines = read_lines(file, self.encoding)
         first = list(islice(lines, 300))
         text = [line for line in first if line.strip()][:100]
         kinds = (kind for kind, beginning in BEGINNINGS.items() if re.match(beginning, "".join(text)))
         if self.input_format is None and (kind := next(kinds, None) or has_columns(text)):
-            how = f"pass input_format={kind!r}" if kind in ENDINGS else "extract its text"
-            where = f"{file}, line {first.index(text[0]) + 1}"
-            raise ValueError(f"{where}: {text[0][:40]!r} begins a file of {kind}: {how} (or 'text')")
-        yield from enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1)
+            how = f"pass input_format={kind!r} (or 'text')" if kind in ENDINGS else "extract its text"
+            raise ValueError(f"{file}, line {first.index(text[0]) + 1}: {text[0]!r:.40} begins a file of {kind}: {how}")
+        return (line.rstrip("\n") for line in chain(first, lines))
 
     def _read_conll(self, file: str) -> Iterator[Words]:
         return (list(chain(*words)) for words in read_sentences(file, self.text_column, encoding=self.encoding))
 
     def _read_fasta(self, file: str) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
-        row = NamedRow([], "")  # above the first header
-        for number, line in enumerate(map(str.strip, read_lines(file, self.encoding)), start=1):
+        row = NamedRow()  # above the first header
+        for number, line in enumerate(map(str.strip, chain(read_lines(file, self.encoding), [">end"])), start=1):
             if line.startswith(">") and line != ">":
                 if row.name:
                     yield row
-                row = NamedRow([], line[1:].split()[0])
+                row = NamedRow()
+                row.name = line[1:].split()[0]
             elif line and (not row.name or line[0] in ">;"):
                 raise ValueError(f"{file}, line {number}: expected '>name' or letters below it, got {line!r:.60}")
             else:
                 row += "".join(line.split()).upper()
-        if row.name:
-            yield row
 
-    def _read_jsonl(self, file: str) -> Iterator[tuple[int, Any]]:
+    def _read_jsonl(self, file: str) -> Iterator[Any]:
         how = "each line must be a record: save other JSON as .jsonl, with one row per line"
         rows = 0
         for number, line in enumerate(map(str.rstrip, read_lines(file, self.encoding)), start=1):
@@ -224,77 +202,60 @@ class Rows:
                 try:
                     row = json.loads(line)
                 except json.JSONDecodeError as error:
-                    where = f"{file}, line {number}, column {error.colno}"
-                    raise ValueError(f"{where}: no JSON ({error.msg}); {how}") from error
+                    raise ValueError(f"{file}, line {number}, column {error.colno}: {error.msg}; {how}") from error
                 rows += 1
-                yield number, row
+                yield row
         is_alone = rows == 1 and _ending(file) == ".json" and self.input_format is None
         if is_alone and any(isinstance(value, list) for value in (row.values() if isinstance(row, dict) else [row])):
             raise ValueError(f"{file} holds a JSON list, but {how}")
 
-    def _read_parquet(self, file: str) -> Iterator[Any]:
-        try:
-            with open_file(file) as source:
-                table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(source.read()) if is_pipe(file) else source)
-                names = table.schema_arrow.names
-                for batch in table.iter_batches(1024, columns=[*filter(None, self._names(names, file))]):
-                    yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
-        except pyarrow.ArrowInvalid as error:
-            raise ValueError(f"{file} is no whole file of Parquet: {error}") from error
+    def _read_parquet(self, file: str) -> Iterator[dict[str, Any]]:
+        with open_file(file) as source:
+            table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(source.read()) if is_pipe(file) else source)
+            names = table.schema_arrow.names
+            for batch in table.iter_batches(1024, columns=[*filter(None, self._names(names, file))]):
+                yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
 
-    def _read_tsv(self, file: str) -> Iterator[tuple[int, dict[str, str]]]:
-        """Quotes are ordinary, except around a field in which each quote is doubled, or if all names of the first line
-        have them, or lines have other numbers of columns without them, as where pandas writes a line break."""
+    def _read_table(self, file: str) -> Iterator[dict[str, str]]:
+        """In a TSV, quotes are ordinary, except around a field in which each quote is doubled, or if all names of the
+        first line have them, or lines have other numbers of columns without them, as where pandas writes a break."""
+        delimiter = "\t" if self.format_of(file) == "tsv" else ","
         lines = read_lines(file, self.encoding, newline="")
-        first = list(islice(lines, TSV_LINES))
-        names, *rows = [line.rstrip("\r\n").split("\t") for line in first if line.strip()] or [[""]]
-        is_ragged = any(len(row) < len(names) or any(row[len(names) :]) for row in rows)
-        quoting = csv.QUOTE_MINIMAL if is_ragged or all(map(QUOTED.fullmatch, names)) else csv.QUOTE_NONE
-        for number, row in self._read_csv(file, chain(first, lines), "tabs", delimiter="\t", quoting=quoting):
-            doubled = [name for name, text in row.items() if QUOTED.fullmatch(text) and '""' in text[1:-1]]
-            yield number, row | {name: row[name][1:-1].replace('""', '"') for name in doubled}
-
-    def _read_csv(self, file: str, lines: Any = None, separators: str = "commas", **dialect: Any) -> Iterator[Any]:
-        csv.field_size_limit(max(CSV_FIELD_CHARACTERS, csv.field_size_limit()))
-        reader = csv.reader(lines or read_lines(file, self.encoding, newline=""), strict=True, **dialect)
-        names: list[str] = []
-        first = 1  # the line in which a row begins
+        first = list(islice(lines, 10_000))  # these tell whether quotes have a meaning
+        names, *others = [line.rstrip("\r\n").split("\t") for line in first if line.strip()] or [[]]
+        is_ragged = any(len(row) < len(names) or any(row[len(names) :]) for row in others)
+        has_quotes = delimiter == "," or is_ragged or all(re.fullmatch('"([^"]|"")*"', name) for name in names)
+        quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+        csv.field_size_limit(max(1 << 24, csv.field_size_limit()))  # a missing quote makes a field as long as the file
+        reader = csv.reader(chain(first, lines), strict=True, delimiter=delimiter, quoting=quoting)
+        rows = (row for row in reader if row or delimiter == "\t")  # a blank line of a CSV is no row
+        line = 1  # in which a row begins
         try:
-            for row in reader:
-                if row or dialect:  # a blank line is no row of a CSV, and a blank text of a TSV
-                    is_header = not names
-                    names = names or self._header(row or [""], file, separators)
-                    row = row or [""] * len(names)
-                    row = row[: len(names)] if not any(row[len(names) :]) else row  # without a separator at its end
-                    if len(row) != len(names):
-                        raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
-                    if not is_header or row != names:
-                        yield first, dict(zip(names, row, strict=True))
-                first = reader.line_num + 1
+            top = next(filter(None, rows), [])
+            names = self._header(top, f"{file}, line 1")
+            for row in rows if names == top else chain([top], rows):
+                row = row or [""] * len(names)
+                if len(row) < len(names) or any(row[len(names) :]):
+                    raise csv.Error(f"expected {len(names)} columns, got {len(row)}")
+                if not has_quotes:
+                    row = [text[1:-1].replace('""', '"') if DOUBLED.fullmatch(text) else text for text in row]
+                yield dict(zip(names, row, strict=False))
+                line = reader.line_num + 1
         except csv.Error as error:
-            place = f"{file}, line {first}" + f" to {reader.line_num}" * (first < reader.line_num)
-            raise ValueError(f"{place}: {error} (is each quote closed, or doubled?)") from error
-        if not names:
-            raise ValueError(f"{file} is empty")
+            raise ValueError(f"{file}, line {line} to {reader.line_num}: {error} (are all quotes closed?)") from error
 
-    def _header(self, row: list[str], file: str, separators: str) -> list[str]:
+    def _header(self, row: list[str], where: str) -> list[str]:
         """The names of the columns: those in the first row, or, if the columns are given by numbers, numbers."""
         given = {self.text_column, *self.columns} - {None}
         numbers = list(map(str, range(len(row))))
-        is_numbered = given and all(isinstance(column, int) and column < len(row) for column in given)
-        has_default = self.text_column is None and not set(DEFAULT_COLUMNS).isdisjoint(row)
         # pandas names columns that have no names by their numbers.
-        names = row if not is_numbered or has_default or row in (numbers, ["", *numbers[:-1]]) else numbers
+        has_names = {*DEFAULT_COLUMNS} & {*map(str.lower, row)} or row in (numbers, ["", *numbers[:-1]])
+        names = numbers if given and given <= {*range(-len(row), len(row))} and not has_names else row
+        where += " (its columns' names; else text_column is a number, or input_format='tsv' or input_format='conll')"
         separator = r"[ ,;|\t]" if self.text_column is None else r"\S[;|\t]\S"
-        try:
-            if names is numbers and any(row[column].lower() in DEFAULT_COLUMNS for column in given):
-                raise ValueError(f"{file}, line 1: {row} are names: pass text_column by its name")
-            if len(row) == 1 and re.search(separator, re.sub(r"&#?\w+;", "", row[0])):
-                raise ValueError(f"{file}, line 1: the only column is {row[0]!r:.60}")
-            self._names(names, f"{file}, line 1")
-        except ValueError as error:
-            how = f"the first line must have their names, with {separators} between them, or text_column be a number"
-            raise ValueError(f"{error} ({how}; else pass input_format='conll' or input_format='tsv')") from None
+        if len(row) == 1 and re.search(separator, re.sub(r"&#?\w+;", "", row[0])):
+            raise ValueError(f"{where}: the only column is {row[0]!r:.60}")
+        self._names(names, where)
         return names
 
 
@@ -313,21 +274,19 @@ def _patterns(inputs: Any) -> list:
 
 def _ending(file: str | os.PathLike) -> str:
     """The ending of a file's name in lower case, without the ending of a compression such as `.gz`."""
-    name = PurePosixPath(os.fspath(file))
-    return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
+    name, ending = os.path.splitext(os.fspath(file).lower())
+    return os.path.splitext(name)[1] if ending in COMPRESSIONS else ending
 
 
-def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
+def pick_column(names: list[str], wanted: str | int | None, where: str) -> str:
     """The column named `wanted`, or with this number; by default the first of `DEFAULT_COLUMNS`, or else the only one.
-    ValueError, whose message begins with `where` and names the `option`, if there is none, or several have its name."""
+    ValueError, whose message begins with `where`, if there is none, or several have its name."""
     if wanted is None:
         wanted = next((name for name in DEFAULT_COLUMNS if name in names), names[0] if len(names) == 1 else None)
-    elif isinstance(wanted, int) and str(wanted) not in names and wanted < len(names):
+    elif isinstance(wanted, int) and str(wanted) not in names and -len(names) <= wanted < len(names):
         wanted = names[wanted]
     if names.count(str(wanted)) != 1:
-        shown = [f"{name:.40}" for name in names[:20]]
-        given = f", and is {wanted!r}" * (wanted is not None)
-        raise ValueError(f"{where}: {option} must name one of the columns {shown}{given}")
+        raise ValueError(f"{where}: {wanted or 'text_column'} must be one of the columns {names!s:.200}")
     return str(wanted)
 
 
@@ -338,6 +297,5 @@ def check_row(value: Any, where: str) -> Row:
         return drop_surrogates(value)
     words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        kind = f"{type(value).__name__} {value!r:.60}"
-        raise TypeError(f"{where}: expected text ('' if it is blank) or a list of words, got {kind}")
+        raise TypeError(f"{where}: expected text ('' if it is blank) or a list of words, got {value!r:.60}")
     return words if isinstance(words, NamedRow) else list(map(drop_surrogates, words))
