@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hf_elmo.configuration_elmo import FIRST_VECTOR_ID, UNKNOWN_ID, ElmoConfig
+from hf_elmo import names
+from hf_elmo.configuration_elmo import FIRST_VECTOR_ID, UNKNOWN_ID, WORD_BEGIN_ID, WORD_END_ID, ElmoConfig
 from hf_elmo.modeling_tagging_elmo import allowed_transitions
 
 from .checkpoint import SCALAR_MIX, NamedArrays, Source
@@ -23,12 +24,14 @@ UNREAD = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metr
 UNREAD += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
 UNREAD += ["recurrent_dropout_probability", "regularizer", "sparse", "trainable", "verbose_metrics"]
 UNREAD += ["options_file", "scalar_mix_parameters", "weight_file"]  # of an ELMo, which `read_elmo` reads
-UNREAD += ["min_padding_length", "namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
+UNREAD += ["mask_lstms", "min_padding_length", "namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
 # What the names and the shapes of the tensors tell.
 UNREAD += ["bidirectional", "embedding_dim", "hidden_dims", "hidden_size", "include_start_end_transitions", "input_dim"]
-UNREAD += ["input_size", "num_embeddings", "num_layers", "use_highway", "use_input_projection_bias"]
+UNREAD += ["input_size", "num_embeddings", "num_layers", "tensor_1_dim", "tensor_2_dim", "use_highway"]
+UNREAD += ["use_input_projection_bias"]
 SCHEMES = {None: None, "BIO": "IOB2", "BIOUL": "BIOUL", "IOB1": "IOB1"}
 EMBEDDERS = {"embedding": "words", "character_encoding": "characters", "elmo_token_embedder": "elmo"}
+BYTES = {"byte_encoding": "utf-8", "start_tokens": [WORD_BEGIN_ID], "end_tokens": [WORD_END_ID]}
 PARTS = (*EMBEDDERS.values(), "indicator")  # in the order in which heads here concatenate them
 Columns = dict[str, int]  # the sizes of these parts in AllenNLP's order
 ONLY_BILM = "convert its biLM alone with bilm_only=True (--bilm-only)"
@@ -80,9 +83,11 @@ class Archive:
         self.fields = source.config.to_dict()
         self.arrays = source.arrays
         # Without the names of wrappers, and as before AllenNLP 1.0.
-        self.tensors = {re.sub(r"\.(_module|cell)(?=\.)", "", name): array for name, array in tensors.items()}
+        self.tensors = {re.sub(r"\.(_module|cell|_similarity\w+)(?=\.)", "", name): x for name, x in tensors.items()}
         self.indexers = reader.part("token_indexers")
-        reader.expect(max_sequence_length=None)
+        reader.expect(max_sequence_length=None, passage_length_limit=None, question_length_limit=None)
+        if reader.get("type") == "squad2":  # which puts a word for no answer after each passage
+            raise reader.unknown("type", "squad2")
         with reader.part("tokenizer") as tokenizer:
             tokenizer.pop("type", None)
             words = tokenizer.pop("end_tokens", None) or [None]
@@ -136,23 +141,24 @@ class Archive:
         table = self.tensors.pop(f"{name}.weight")[1 : len(words) + 2]
         size = table.shape[1]
         # Before the unknown word, padding and boundaries, which have no vector.
-        self.arrays["classifier.word_vectors.weight"] = np.pad(table, ((UNKNOWN_ID, 0), (0, 0)))
+        self.arrays["head.word_vectors.weight"] = np.pad(table, ((UNKNOWN_ID, 0), (0, 0)))
         self.fields |= {"word_vectors_vocab_size": len(words) + FIRST_VECTOR_ID, "word_vectors_size": size}
         self.fields["freeze_word_vectors"] = embedder.pop("trainable", None) in (False, "false")
         return size
 
     def read_characters(self, embedder: Settings, indexer: Settings, name: str) -> int:
         indexer.expect(type="characters", namespace="token_characters")
-        characters = self.vocabulary("token_characters")
+        of_bytes = indexer.expect(character_tokenizer=(None, BYTES)) is not None
+        characters = [chr(i) for i in range(2, WORD_END_ID + 1)] if of_bytes else self.vocabulary("token_characters")
         embedder.only("embedding", type="embedding", vocab_namespace=("tokens", "token_characters"))
         # Most often the table has the rows of a vocabulary of words, of which the characters' are read.
         kept = [row for row, character in enumerate(characters, 2) if len(character) == 1]
         table = self.tensors.pop(f"{name}._embedding.weight")[[1, *kept]]
-        ours = "classifier.word_characters"
+        ours = "head.word_characters"
         self.arrays[f"{ours}.embedding.weight"] = np.pad(table, ((1, 0), (0, 0)))
         self.fields["word_characters"] = "".join(characters[row - 2] for row in kept)
         self.fields["word_characters_size"] = table.shape[1]
-        self.source.tokenizer["word_characters"] = True
+        self.source.tokenizer["word_characters"] = "bytes" if of_bytes else True
         with embedder.part("encoder") as encoder:
             if encoder.expect(type=("cnn", "lstm")) == "lstm":
                 self.move({f"{name}._encoder": f"{ours}.lstm"})
@@ -168,7 +174,7 @@ class Archive:
 
     def encode(self, part: Settings, name: str, columns: Columns, network: str | None = None) -> None:
         """Takes an encoder of words, the module `name`, which reads these columns, if any; in a `network`, an LSTM."""
-        ours = "classifier.encoder.bilstm"
+        ours = "head.encoder.bilstm"
         with part:
             kind = part.expect(type=("lstm", *(() if network else ("alternating_lstm", "stacked_bidirectional_lstm"))))
             layers = part.pop("num_layers", 1)
@@ -192,13 +198,13 @@ class Archive:
         model.only("matrix_attention", type="dot_product")
         self.fields |= {"classifier_text_pairs": True, "carry_state": True}
 
-    def reorder(self, name: str, columns: Columns, order: Sequence[str] = PARTS) -> None:
+    def reorder(self, name: str, columns: Columns, order: Sequence[str] = PARTS, axis: int = -1) -> None:
         """Puts the columns of a weight, of one or several such vectors, into this order from AllenNLP's."""
         ends = dict(zip(columns, accumulate(columns.values()), strict=True))
         index = [np.arange(ends[part] - columns[part], ends[part]) for part in order if part in columns]
-        weight = self.arrays[name]
-        vectors = weight.reshape(len(weight), -1, sum(columns.values()))
-        self.arrays[name] = vectors[:, :, np.concatenate(index)].reshape(weight.shape)
+        weight = np.moveaxis(self.arrays[name], axis, -1)
+        vectors = weight.reshape(-1, sum(columns.values()))[:, np.concatenate(index)]
+        self.arrays[name] = np.moveaxis(vectors.reshape(weight.shape), -1, axis)
 
     def highway_cell(self, cell: str, ours: str) -> None:
         """Only the linear map of the state has a bias, which lacks the highway's input, or both maps have one."""
@@ -224,9 +230,9 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
     archive.encode(model.part("encoder"), "encoder", columns)
     if "feedforward" in model:
         activation = "tanh" if model["feedforward"].get("activations") in ("tanh", ["tanh"]) else "relu"
-        (hidden,) = dense(archive, model, "feedforward", [activation], "classifier.dense")
+        (hidden,) = dense(archive, model, "feedforward", [activation], "head.dense")
         archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
-    archive.move({"tag_projection_layer": "classifier.out_proj", "crf.transitions": "classifier.crf.transitions"})
+    archive.move({"tag_projection_layer": "head.out_proj", "crf.transitions": "head.crf.transitions"})
     labels = list(archive.fields["id2label"].values())
     encoding = model.expect(label_encoding=tuple(SCHEMES))
     scheme = SCHEMES[encoding] if model.pop("constrain_crf_decoding", None) in (None, True) else None
@@ -237,7 +243,7 @@ def crf_tagger(archive: Archive, model: Settings) -> None:
         raise model.unknown("label_encoding", encoding)
     for name in ("start", "end"):  # without these scores, zeros
         scores = archive.tensors.pop(f"crf.{name}_transitions", np.zeros(len(labels), np.float32))
-        archive.arrays[f"classifier.crf.{name}"] = scores
+        archive.arrays[f"head.crf.{name}"] = scores
     model.expect(label_namespace="labels", top_k=1)
     archive.fields |= {"tagging_crf": True, "tagging_scheme": scheme}
     archive.fields |= dict.fromkeys(("encoder_dropout", "classifier_dropout"), model.pop("dropout", None) or 0.0)
@@ -247,7 +253,7 @@ def srl(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
     columns["indicator"] = model.pop("binary_feature_dim", None)
     archive.encode(model.part("encoder"), "encoder", columns)
-    archive.move({"binary_feature_embedding": "classifier.indicator", "tag_projection_layer": "classifier.out_proj"})
+    archive.move({"binary_feature_embedding": "head.indicator", "tag_projection_layer": "head.out_proj"})
     archive.fields |= {"tagging_indicator_size": columns["indicator"], "tagging_sums_probabilities": True}
     archive.fields["tagging_scheme"] = "IOB2"
     archive.fields |= {"encoder_dropout": model.pop("embedding_dropout", 0.0), "classifier_dropout": 0.0}
@@ -259,19 +265,19 @@ def bcn(archive: Archive, model: Settings) -> None:
     with model.part("elmo") as elmo, archive.indexers.part("elmo") as indexer:
         elmo.expect(num_output_representations=1, keep_sentence_boundaries=False)
         columns["elmo"] = archive.read_elmo(elmo, indexer, "_elmo")
-    dense(archive, model, "pre_encode_feedforward", ["relu"], "classifier.encoder.feedforward")
-    archive.reorder("classifier.encoder.feedforward.weight", columns)
+    dense(archive, model, "pre_encode_feedforward", ["relu"], "head.encoder.feedforward")
+    archive.reorder("head.encoder.feedforward.weight", columns)
     archive.encode(model.part("encoder"), "_encoder", {}, "biattentive")
     model.only("integrator", type="lstm")
-    archive.move({"_integrator": "classifier.interaction.integrator.lstm"})
-    archive.move({"_self_attentive_pooling_projection": "classifier.interaction.attention.scores"})
+    archive.move({"_integrator": "head.interaction.integrator.lstm"})
+    archive.move({"_self_attentive_pooling_projection": "head.interaction.attention.scores"})
     with model.part("output_layer") as output:
         sizes = output.pop("output_dims", None)
         pools = output.pop("pool_sizes", None)
         pool, *others = set(pools) if isinstance(pools, list) else [pools]
         if others:
             raise output.unknown("pool_sizes", pools)
-    ours = [*(f"classifier.maxouts.{i}.linear" for i, _ in enumerate(sizes[:-1])), "classifier.out_proj.linear"]
+    ours = [*(f"head.maxouts.{i}.linear" for i, _ in enumerate(sizes[:-1])), "head.out_proj.linear"]
     archive.move({f"_output_layer._linear_layers.{i}": name for i, name in enumerate(ours)})
     pooled = dict.fromkeys(("max", "min", "mean", "attention"), archive.arrays[f"{ours[0]}.weight"].shape[1] // 4)
     archive.reorder(f"{ours[0]}.weight", pooled, ("max", "mean", "min", "attention"))
@@ -283,11 +289,11 @@ def esim(archive: Archive, model: Settings) -> None:
     archive.read_pairs(model)
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     archive.encode(model.part("encoder"), "_encoder", columns, "esim")
-    dense(archive, model, "projection_feedforward", ["relu"], "classifier.interaction.combine")
+    dense(archive, model, "projection_feedforward", ["relu"], "head.interaction.combine")
     model.only("inference_encoder", type="lstm")
-    archive.move({"_inference_encoder": "classifier.interaction.composition.lstm"})
-    (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "classifier.dense")
-    dense(archive, model, "output_logit", ["linear"], "classifier.out_proj")
+    archive.move({"_inference_encoder": "head.interaction.composition.lstm"})
+    (hidden,) = dense(archive, model, "output_feedforward", ["relu"], "head.dense")
+    dense(archive, model, "output_logit", ["linear"], "head.out_proj")
     dropout = model.pop("dropout", 0.5)
     archive.fields |= {"classifier_hidden_size": hidden, "encoder_dropout": dropout, "classifier_dropout": dropout}
 
@@ -296,17 +302,42 @@ def decomposable_attention(archive: Archive, model: Settings) -> None:
     archive.read_pairs(model)
     columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
     for part in ("attend", "compare"):  # what is compared are two vectors
-        ours = [f"classifier.interaction.{part}.{i}" for i in range(model[f"{part}_feedforward"]["num_layers"])]
+        ours = [f"head.interaction.{part}.{i}" for i in range(model[f"{part}_feedforward"]["num_layers"])]
         sizes = dense(archive, model, f"{part}_feedforward", ["relu"] * len(ours), *ours)
         archive.reorder(f"{ours[0]}.weight", columns)
         archive.fields[f"decomposable_{part}_sizes"] = sizes
-    ours = "classifier.dense", "classifier.out_proj"
-    hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], *ours)
+    hidden, _ = dense(archive, model, "aggregate_feedforward", ["relu", "linear"], "head.dense", "head.out_proj")
     archive.fields |= {"encoder_type": "decomposable", "classifier_hidden_size": hidden}
 
 
-TAGGERS = {each.__name__: each for each in (crf_tagger, srl)}
-TYPES = TAGGERS | {each.__name__: each for each in (bcn, esim, decomposable_attention)}
+def bidaf(archive: Archive, model: Settings) -> None:
+    archive.fields |= {"carry_state": True, "bidaf_highway_layers": model.pop("num_highway_layers", None)}
+    columns = archive.embed(model.part("text_field_embedder"), "_text_field_embedder")
+    for i in range(archive.fields["bidaf_highway_layers"]):
+        ours = f"head.highways.{i}"
+        archive.move({f"_highway_layer._layers.{i}": ours})
+        archive.reorder(f"{ours}.weight", columns)
+        for part in ("weight", "bias"):
+            archive.reorder(f"{ours}.{part}", columns, axis=0)
+            transform, carry = np.split(archive.arrays.pop(f"{ours}.{part}"), 2)  # as of the biLM's highways
+            archive.arrays |= {f"{ours}.transform.{part}": transform, f"{ours}.carry.{part}": -carry}
+    archive.encode(model.part("phrase_layer"), "_phrase_layer", columns, "bidaf")
+    model.only("matrix_attention", type="linear", combination="x,y,x*y")
+    parts = [f"head.flow.similarity.of_{part}" for part in ("x", "y", "both")]
+    archive.arrays |= zip(parts, np.split(archive.tensors.pop("_matrix_attention._weight_vector"), 3), strict=True)
+    archive.tensors.pop("_matrix_attention._bias")  # has no effect on a softmax
+    archive.fields["bidaf_modeling_layers"] = model["modeling_layer"].get("num_layers", 1)
+    for theirs, part in (("modeling_layer", "modeling"), ("span_end_encoder", "end")):
+        model.only(theirs, type="lstm")
+        archive.fields[f"bidaf_{part}_size"] = archive.tensors[f"_{theirs}.weight_hh_l0"].shape[1]
+        archive.move({f"_{theirs}": f"head.{part}_bilstm.lstm"})
+    archive.move({f"_span_{part}_predictor": f"head.{part}" for part in ("start", "end")})
+    archive.fields |= dict.fromkeys(("encoder_dropout", "classifier_dropout"), model.pop("dropout", 0.2))
+
+
+CLASSES = {"TokenClassification": (crf_tagger, srl), "QuestionAnswering": (bidaf,)}
+CLASSES |= {"SequenceClassification": (bcn, esim, decomposable_attention)}
+TYPES = {each.__name__: (each, f"ElmoFor{name}") for name, own in CLASSES.items() for each in own}
 
 
 def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, source: Source) -> Source:
@@ -315,13 +346,16 @@ def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, sour
     reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
     archive = Archive(folder, tensors, reader, source)
     with Settings(settings.get("model"), "model") as model:
-        kind = model.expect(type=tuple(TYPES))
-        architecture = "ElmoForTokenClassification" if kind in TAGGERS else "ElmoForSequenceClassification"
+        read, architecture = TYPES[model.expect(type=tuple(TYPES))]
         archive.fields["architectures"] = [architecture]
-        archive.fields["id2label"] = dict(enumerate(archive.vocabulary("labels")))
-        TYPES[kind](archive, model)
+        if read is not bidaf:
+            archive.fields["id2label"] = dict(enumerate(archive.vocabulary("labels")))
+        model.setdefault("matrix_attention", model.pop("similarity_function", None))  # before AllenNLP 1.0
+        read(archive, model)
     if archive.tensors:
         raise ValueError(f"{folder / 'weights.th'} has {min(archive.tensors)!r}, which no head here has: {ONLY_BILM}.")
     source.config = ElmoConfig.from_dict(archive.fields)
-    source.arrays |= {f"classifier.{name}": source.arrays[name] for name in SCALAR_MIX}
+    arrays = source.arrays | {f"head.{name}": source.arrays[name] for name in SCALAR_MIX}
+    head = getattr(names, architecture).head_name
+    source.arrays = {re.sub("^head", head, name): array for name, array in arrays.items()}
     return source

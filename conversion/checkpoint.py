@@ -64,7 +64,7 @@ def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") ->
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(getattr(torch, dtype))
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{key} has values that are NaN or infinite, or too large for {dtype}.")
-        tensors[key if key.startswith(("lm_head.", "classifier.")) else prefix + key] = tensor
+        tensors[key if key.startswith(("lm_head.", "classifier.", "qa_outputs.")) else prefix + key] = tensor
     model.load_state_dict(tensors)
     return model.to(getattr(torch, dtype)).eval()
 

@@ -57,12 +57,14 @@ class ElmoTaskFields:
             `"alternating"`, highway LSTMs that read forward and backward in turn (He et al. 2017), and `"highway"`,
             each layer in both directions; for classifiers `"biattentive"` (McCann et al. 2017) and, for pairs of texts,
             `"esim"` (Chen et al. 2017) and `"decomposable"` (Parikh et al. 2016), which ignore `classifier_pooling`;
-            for question answering `"attention_flow"` (Clark and Gardner 2018), also by `None`.
+            for questions `"attention_flow"` (Clark and Gardner 2018), also by `None`, and `"bidaf"` (Seo et al. 2017).
         encoder_hidden_size: Size of each direction of the encoder's LSTMs.
         encoder_num_layers: Number of layers of the LSTM that reads the word vectors.
         encoder_dropout: Dropout on the input of the encoder's LSTMs, and on the second mix of ELMo (`elmo_at_output`).
         encoder_recurrent_dropout: Dropout on the output of each layer of highway LSTMs, with one mask for all words of
             a text (Gal and Ghahramani 2016).
+        bidaf_highway_layers, bidaf_modeling_layers: Numbers of highway layers, and of layers of the LSTM over the flow.
+        bidaf_modeling_size, bidaf_end_size: Sizes of this LSTM and of that for the ends of answers, in each direction.
         classifier_pooling: How the words of a text are pooled: `"mean"`, `"max"`, `"last"` (each direction's final
             state) or `"attention"` (a mean weighted by the softmax of learned scores).
         classifier_hidden_size: Size of a hidden layer before the classifier or tagger; `None` for no layer.
@@ -74,7 +76,7 @@ class ElmoTaskFields:
         carry_state: Whether the biLM reads the second text of each row from the state after the first, as AllenNLP's.
         classifier_text_pairs: Whether the classifier reads pairs of texts. Their vectors u, v are combined as
             `[u; v; |u - v|; u * v]` (Mou et al. 2016), except by `"biattentive"` and `"esim"`.
-        allow_no_answer: Whether a question may have no answer in its passage.
+        allow_no_answer: Whether a question may have no answer in its passage. With `"bidaf"`, each has one.
         tagging_crf: Whether a tagger scores whole sequences of labels, by a CRF.
         tagging_scheme: The tagger predicts the most probable sequence that the scheme allows. The names of the labels
             (`id2label`) must follow it. `None`: no scheme.
@@ -103,12 +105,17 @@ class ElmoTaskFields:
     elmo_at_output: bool = False
     scalar_mix_l2: float | int = 0.0
     encoder_type: (
-        Literal["bilstm", "alternating", "highway", "biattentive", "esim", "decomposable", "attention_flow"] | None
+        Literal["bilstm", "alternating", "highway", "biattentive", "esim", "decomposable", "attention_flow", "bidaf"]
+        | None
     ) = None
     encoder_hidden_size: int = 256
     encoder_num_layers: int = 1
     encoder_dropout: float | int = 0.5
     encoder_recurrent_dropout: float | int = 0.0
+    bidaf_highway_layers: int = 2
+    bidaf_modeling_layers: int = 2
+    bidaf_modeling_size: int = 100
+    bidaf_end_size: int = 100
     classifier_pooling: Literal["mean", "max", "last", "attention"] = "mean"
     classifier_hidden_size: int | None = None
     classifier_activation: Literal["relu", "tanh"] = "relu"

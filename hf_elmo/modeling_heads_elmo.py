@@ -53,7 +53,7 @@ class ElmoInputs:
             or `word_vector_ids`; without both, they are the unpadded ends of each row (an error for pairs of texts).
         word_vector_ids: `[batch, positions]`, ids of words, which the tokenizer returns if it has `words`.
         word_characters: `[batch, positions, longest]`, Unicode numbers of the characters of words, which are not cut,
-            then zeros. The tokenizer returns them with `word_characters=True`.
+            then zeros. The tokenizer returns them with `word_characters=True` or `"bytes"`.
         bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the layers of this model's biLM that
             [`hf_elmo.store_layers`] has stored, in place of `input_ids`. The biLM must be frozen.
         output_hidden_states: whether to return the layers of the biLM.

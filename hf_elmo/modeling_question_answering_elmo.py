@@ -9,7 +9,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import State, count_labels, refuse_unknown
+from .modeling_elmo import ElmoHighway, State, count_labels, refuse_unknown
 from .modeling_heads_elmo import ElmoBiLSTM, ElmoHead, ElmoInputs, ElmoTaskModel, ElmoTexts
 from .modeling_pooling_elmo import ElmoAttentionPooling, masked_softmax, max_over
 
@@ -34,16 +34,16 @@ class ElmoTrilinear(nn.Module):
 
 class ElmoAttentionFlow(nn.Module):
     """Attention from the passage to the question and from the question to the passage: the attention flow layer (Seo et
-    al. 2017, section 2; Clark and Gardner 2018)."""
+    al. 2017, section 2), and a last layer if `output_size` is given (Clark and Gardner 2018)."""
 
-    def __init__(self, size: int, output_size: int, dropout: float) -> None:
+    def __init__(self, size: int, output_size: int | None, dropout: float) -> None:
         super().__init__()
         self.similarity = ElmoTrilinear(size)
-        self.combine = nn.Linear(4 * size, output_size)
+        self.combine = nn.Linear(4 * size, output_size) if output_size else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
-        """Passage `[batch, words, size]`, question `[batch, question words, size]` to `[batch, words, output_size]`."""
+        """Passage `[batch, n, size]`, question `[batch, m, size]` to `[batch, n, output_size or 4 * size]`."""
         passage = self.dropout(passage)
         question = self.dropout(question)
         scores = self.similarity(passage, question)
@@ -51,7 +51,7 @@ class ElmoAttentionFlow(nn.Module):
         best = max_over(scores.mT, question_mask)
         to_passage = masked_softmax(best, passage_mask)[:, None] @ passage
         joined = torch.cat((passage, to_question, passage * to_question, passage * to_passage), dim=2)
-        return torch.relu(self.combine(joined))
+        return joined if self.combine is None else torch.relu(self.combine(joined))
 
 
 class ElmoSelfAttention(nn.Module):
@@ -123,9 +123,40 @@ class ElmoQuestionAnsweringHead(ElmoHead):
         return self.span(self.self_attention(self.flow(passage, mask, question, question_mask), mask), mask)
 
 
+class ElmoBidafHead(ElmoHead):
+    """Bidirectional attention flow over the encoded words, and the scores of answers (Seo et al. 2017, section 2). The
+    scores of ends also depend on the expected state of the start, as in AllenNLP."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config, lstm=ElmoBiLSTM)
+        dropout = config.encoder_dropout
+        size = 4 * sum(self.sizes)
+        modeled = 2 * config.bidaf_modeling_size
+        self.highways = nn.Sequential(*(ElmoHighway(self.vectors_size) for _ in range(config.bidaf_highway_layers)))
+        self.flow = ElmoAttentionFlow(sum(self.sizes), None, dropout)
+        self.modeling_bilstm = ElmoBiLSTM(size, config.bidaf_modeling_size, config.bidaf_modeling_layers, dropout)
+        self.end_bilstm = ElmoBiLSTM(size + 3 * modeled, config.bidaf_end_size, dropout=dropout)
+        self.start = nn.Linear(size + modeled, 1)
+        self.end = nn.Linear(size + 2 * config.bidaf_end_size, 1)
+
+    def forward(self, read: ElmoTexts) -> tuple[Tensor, Tensor, None]:
+        """As [`ElmoQuestionAnsweringHead`], without scores of no answer."""
+        question, passage = (self.encode(self.highways(vectors), *others) for vectors, *others in self.embed(read))
+        question_mask, mask = (text.mask for text in read.texts)
+        passage = self.flow(passage, mask, question, question_mask)
+        modeled = self.modeling_bilstm(passage, mask)
+        states = torch.cat((passage, modeled), dim=2)
+        start = self.start(self.dropout(states)).squeeze(2)
+        expected = masked_softmax(start, mask)[:, None] @ modeled
+        states = torch.cat((states, expected.expand_as(modeled), modeled * expected), dim=2)
+        states = torch.cat((passage, self.end_bilstm(states, mask)), dim=2)
+        return start, self.end(self.dropout(states)).squeeze(2), None
+
+
 class ElmoForQuestionAnswering(ElmoTaskModel):
     """Finds the words of a passage that answer a question: bidirectional attention flow with self-attention (Clark and
-    Gardner 2018; Seo et al. 2017), as in Peters et al. 2018 (appendix), but with LSTMs in place of GRUs.
+    Gardner 2018), as in Peters et al. 2018 (appendix), but with LSTMs in place of GRUs; or with
+    `config.encoder_type="bidaf"` without self-attention, the network of Seo et al. 2017.
 
     Question and passage are the first and the second text of a row, `tokenizer(questions, passages, ...)`. The biLM,
     and then one BiLSTM, read each text separately; `config.elmo_at_output` concatenates ELMo to the BiLSTM's output.
@@ -136,12 +167,12 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
 
     _auto_class = "AutoModelForQuestionAnswering"
     head_name = "qa_outputs"
-    encoder_types = (None, "attention_flow")  # two names of one encoder
+    encoder_types = (None, "attention_flow", "bidaf")  # the first two are names of one encoder
     reads_text_pairs = True
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        self.qa_outputs = ElmoQuestionAnsweringHead(config)
+        self.qa_outputs = (ElmoBidafHead if config.encoder_type == "bidaf" else ElmoQuestionAnsweringHead)(config)
         self.post_init()
 
     @can_return_tuple

@@ -213,8 +213,9 @@ class ElmoTokenizer(TokenizersBackend):
             calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for unlisted
             words. A word is looked up as it is, then in lower case; with `word_case` only as `"cased"` or `"lower"`.
         null_word (`str`, *optional*): A word to be put after each text (Parikh et al. 2016, section 3.1).
-        word_characters (`bool`, defaults to `False`): Whether calls also return `word_characters [batch, positions,
-            longest]`, the Unicode numbers of the characters of words, which are not cut, and zeros elsewhere.
+        word_characters (`bool` or `str`, defaults to `False`): Whether calls also return `word_characters [batch,
+            positions, longest]`, the Unicode numbers of the characters of words, which are not cut, and zeros
+            elsewhere; with `"bytes"`, the ids of bytes and markers as in `input_ids`.
         character_vocab_file (`str`, *optional*):
             JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
             embedded words, each row of `input_ids` ends with the id of the word.
@@ -267,7 +268,7 @@ class ElmoTokenizer(TokenizersBackend):
         character_vocab_file: str | None = None,
         embeds_words: bool = False,
         word_case: str = "any",
-        word_characters: bool = False,
+        word_characters: bool | str = False,
         null_word: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -491,6 +492,9 @@ class ElmoTokenizer(TokenizersBackend):
             cased, lower = (self.word_case != other for other in ("lower", "cased"))
             ids = [(cased and find(token)) or (lower and find(token.lower())) or UNKNOWN_ID for token in tokens]
             columns["word_vector_ids"] = np.array(ids, dtype=np.int64)
+        if self.word_characters == "bytes":
+            spelled = ([WORD_BEGIN_ID, *(byte + 1 for byte in token.encode()), WORD_END_ID] for token in tokens)
+            tokens = ["".join(map(chr, ids)) for ids in spelled]
         if self.word_characters:  # NumPy pads strings with zeros; transformers' pipelines want a usual width
             padded = np.array([[token] for token in [*tokens, "-" * self.max_word_length]])[:-1]
             columns["word_characters"] = padded.view(np.uint32).astype(np.int64)

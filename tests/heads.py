@@ -59,6 +59,7 @@ HEADS = {
     "highway": (TAGGER, {**TAGS, **HIGHWAY, **CHARACTERS}),
     "answers": (READER, {"encoder_hidden_size": 5}),
     "no answer": (READER, {**FLOW, **TWICE, "allow_no_answer": True, "encoder_num_layers": 2}),
+    "bidaf": (READER, {**FLOW, **TWICE, "encoder_type": "bidaf", "bidaf_modeling_size": 4, "bidaf_end_size": 3}),
     "resolver": (RESOLVER, {**MENTIONS, "coreference_refinements": 0}),
     "resolver 2018": (RESOLVER, {**MENTIONS, **BILSTM, **FEATURES, "coreference_refinements": 2}),
 }
@@ -66,7 +67,8 @@ WORD_LEVEL = {"char_filters": [], "word_vocab_size": len(WORDS) + 4}
 MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, WORD_LEVEL)}
 MODELS |= {"language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
 # A head of each network.
-NETWORKS = ["spelled", "biattentive", "esim", "decomposable", "crf", "roles", "highway", "no answer", "resolver 2018"]
+NETWORKS = ["spelled", "biattentive", "esim", "decomposable", "crf", "roles", "highway", "no answer", "bidaf"]
+NETWORKS += ["resolver 2018"]
 NO_DROPOUT = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 
 

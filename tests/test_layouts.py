@@ -14,7 +14,7 @@ UNICODE = {"char_units": "unicode", "word_vocab_size": 7, "word_embedding_size":
 NAMES = ["no head", "language models", "last", "biattentive", "maxout", "esim", "decomposable", "roles", "highway"]
 CHECKPOINTS = {name: (name, {}) for name in NAMES}
 CHECKPOINTS |= {"other characters, words and two mixes": ("no head", UNICODE), "crf": ("crf", heads.VECTORS)}
-CHECKPOINTS |= {name: (name, {}) for name in ("no answer", "resolver 2018")}
+CHECKPOINTS |= {name: (name, {}) for name in ("no answer", "bidaf", "resolver 2018")}
 
 
 def describe_all() -> str:

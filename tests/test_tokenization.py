@@ -363,3 +363,5 @@ def test_characters_of_words_are_not_cut_and_each_case_can_be_looked_up(tmp_path
         assert encoded["word_characters"].shape == (2, 5, 60)
         assert encoded["word_characters"][0, :, 0].tolist() == [0, ord("A"), ord("B"), ord("日"), 0]
         assert not encoded["word_characters"][1].any()
+    spelled = ElmoTokenizer("whitespace", word_characters="bytes")(["é" + "a" * 60], return_tensors="np")
+    assert spelled["word_characters"][0].tolist() == [[0] * 64, [259, 0xC4, 0xAA, *[ord("b")] * 60, 260], [0] * 64]

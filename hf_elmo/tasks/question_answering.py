@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -200,9 +201,9 @@ def answer(
     tokenizer: ElmoTokenizer | None = None,
     device: Device = None,
     batch_tokens: int = 4096,
-    max_length: int = MAX_LENGTH,
+    max_length: int | None = None,
     stride: int = STRIDE,
-    max_answer_words: int = MAX_ANSWER_WORDS,
+    max_answer_words: int | None = None,
     pretokenized: bool = False,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Answer one question, or several, each from a passage. Long passages are read in pieces; the answer is the best
@@ -211,7 +212,8 @@ def answer(
     Args:
         model, tokenizer, device, batch_tokens: as for [`predict`].
         question, passage: one question or a list; one passage for all questions, or a list with one for each.
-        max_length, stride, pretokenized, max_answer_words: as for [`encode_questions`] and [`squad_metrics`].
+        max_length, stride, pretokenized, max_answer_words: as for [`encode_questions`] and [`squad_metrics`]. By
+            default, a model of `encoder_type="bidaf"` reads whole passages and gives answers of any length.
 
     Returns:
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
@@ -238,10 +240,11 @@ class QuestionAnsweringTask(Task):
     reads = "pairs of a question and a passage, both strings"
     types = str, str
 
-    def __init__(self, *args: Any, max_answer_words: int = MAX_ANSWER_WORDS, **lengths: int) -> None:
+    def __init__(self, *args: Any, max_answer_words: int | None = None, **lengths: Any) -> None:
         super().__init__(*args)
-        self.max_answer_words = max_answer_words
-        self.lengths = lengths  # `max_length` and `stride`
+        is_bidaf = self.model.config.encoder_type == "bidaf"  # whose memory is linear in the length of a passage
+        self.max_answer_words = max_answer_words or (None if is_bidaf else MAX_ANSWER_WORDS)
+        self.lengths = lengths | {"max_length": lengths.get("max_length") or (sys.maxsize if is_bidaf else MAX_LENGTH)}
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
         if not rows:
@@ -263,7 +266,8 @@ class QuestionAnsweringTask(Task):
         if not results:
             return {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
         (offsets,) = _word_offsets(self.tokenizer, [row[1]], self.pretokenized)
-        return _best(results, row[1], offsets, self.model.config.allow_no_answer, self.max_answer_words)
+        words = self.max_answer_words or len(offsets)
+        return _best(results, row[1], offsets, self.model.config.allow_no_answer, words)
 
     @staticmethod
     def write(record: Record) -> str:

@@ -12,15 +12,15 @@ import torch
 from torch import nn
 from transformers import AutoConfig
 
-from hf_elmo import ElmoModel, ElmoTokenizer, names, predict
+from hf_elmo import ElmoForQuestionAnswering, ElmoModel, ElmoTokenizer, answer, names, predict
 from hf_elmo.conversion import convert, load
 from hf_elmo.tasks.predict import TASKS
 from tests.conversion.test_allennlp_archive import OPTIONS, state_of, task, write_task
 from tests.factories import write_lines
 
 ARCHIVES = [(name, True) for name in ("ner", "ner_plain", "fine_grained_ner", "srl", "srl_old", "bcn_tied")]
-# The data's esim with state is not what AllenNLP computes: its encoders, too, were made to carry their state.
-ARCHIVES += [("decomposable", True), ("decomposable", False), ("esim_tied", False)]
+# The data's esim and bidaf with state are not what AllenNLP computes: their encoders, too, were made to carry state.
+ARCHIVES += [("decomposable", True), ("decomposable", False), ("esim_tied", False), ("bidaf", False)]
 UNLIKE = {"bcn": "encoder.feedforward.weight", "esim": "interaction.combine.weight"}
 INPUTS = {"tags": ("words",), "roles": ("words", "predicate"), "label": ("words",), "pair": ("premise", "hypothesis")}
 
@@ -39,6 +39,8 @@ def compare(archive: Path, folder: Path, **fields: Any) -> None:
     """An archive's logits and predictions by AllenNLP, in `expected.json` beside it, with ours."""
     expected = json.loads(archive.with_name("expected.json").read_text(encoding="utf-8"))
     out, instances = convert(archive, folder), expected["instances"]
+    if expected["kind"] == "span":
+        return compare_answers(out, instances)
     rows = [tuple(row[name] for name in INPUTS[expected["kind"]]) for row in instances]
     rows = [row if len(row) > 1 else row[0] for row in rows]
     if fields:  # of AllenNLP's without the state after the first text
@@ -49,6 +51,26 @@ def compare(archive: Path, folder: Path, **fields: Any) -> None:
     if not fields:
         field = "tags" if "tags" in instances[0] else "label"
         assert [record[field] for record in predict(str(out), rows)] == [row[field] for row in instances]
+
+
+def compare_answers(folder: Path, instances: list[dict[str, Any]]) -> None:
+    """Without state, as of ESIM; answers where whitespace separates all words."""
+    model = ElmoForQuestionAnswering.from_pretrained(folder)
+    assert model.config.carry_state
+    model.config.carry_state = False
+    tokenizer = ElmoTokenizer.from_pretrained(folder)
+    for row in instances:
+        words, expected = [row["question"], row["passage"]], row["without_state"]
+        with torch.inference_mode():
+            output = model(**tokenizer(*([own] for own in words), is_split_into_words=True, return_tensors="pt"))
+        for part in ("start", "end"):
+            logits, theirs = output[f"{part}_logits"][0, -1 - len(words[1]) : -1], expected[f"span_{part}_logits"]
+            np.testing.assert_allclose(logits, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max())
+        texts = [" ".join(own) for own in words]
+        if [text.split() for text in texts] == words:
+            first, last = expected["best_span"]
+            found = answer(model, *texts, tokenizer=tokenizer, pretokenized=True)
+            assert found["answer"] == " ".join(words[1][first : last + 1])
 
 
 @pytest.mark.parametrize(("name", "carry_state"), ARCHIVES)
@@ -70,6 +92,7 @@ MADE = [
     ["srl", "--settings", '{"layers": 3}'],
     ["bcn", "--tied", "--settings", '{"maxout": [21, 9], "pools": 3}'],
     ["decomposable", "--scale", "published"],
+    ["bidaf", "--scale", "published", "--settings", '{"layers": 3, "highways": 1}'],
 ]
 
 
@@ -82,18 +105,31 @@ def test_archives_of_other_sizes_and_options(options: list[str], allennlp_python
     compare(tmp_path / options[0] / "model.tar.gz", tmp_path / "out")
 
 
+def unpacked(source: Path, folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The settings and the tensors of an archive, which becomes a folder beside AllenNLP's logits and predictions."""
+    shutil.unpack_archive(source / "model.tar.gz", folder)
+    shutil.copy(source / "expected.json", folder.parent)
+    return json.loads((folder / "config.json").read_text()), torch.load(folder / "weights.th")
+
+
+def test_attention_has_the_names_of_before_allennlp_1(shared, tmp_path) -> None:
+    folder = tmp_path / "task"
+    settings, state = unpacked(shared / "data" / "allennlp_tasks" / "bidaf", folder)
+    settings["model"]["similarity_function"] = settings["model"].pop("matrix_attention")
+    write_lines(folder / "config.json", [json.dumps(settings)])
+    names = {key: key.replace("_attention", "_attention._similarity_function") for key in state}
+    torch.save({names[key]: tensor for key, tensor in state.items()}, folder / "weights.th")
+    compare(folder, tmp_path / "out")
+
+
 def test_words_after_elmo_in_decomposable_attention(shared, tmp_path) -> None:
     """Word vectors that no layer reads change nothing: AllenNLP has their columns behind ELMo's."""
-    source = shared / "data" / "allennlp_tasks" / "decomposable"
     folder = tmp_path / "task"
-    shutil.unpack_archive(source / "model.tar.gz", folder)
-    shutil.copy(source / "expected.json", tmp_path)
-    settings = json.loads((folder / "config.json").read_text())
+    settings, state = unpacked(shared / "data" / "allennlp_tasks" / "decomposable", folder)
     settings["model"]["text_field_embedder"]["token_embedders"]["tokens"] = {"type": "embedding", "embedding_dim": 3}
     settings["dataset_reader"]["token_indexers"]["tokens"] = {"type": "single_id"}
     write_lines(folder / "config.json", [json.dumps(settings)])
     write_lines(folder / "vocabulary" / "tokens.txt", ["@@UNKNOWN@@", "the"])
-    state = torch.load(folder / "weights.th")
     for part, count in (("attend", 1), ("compare", 2)):
         name = f"_{part}_feedforward._module._linear_layers.0.weight"
         state[name] = nn.functional.pad(state[name].unflatten(1, (count, -1)), (0, 3)).flatten(1)
@@ -144,7 +180,7 @@ def test_what_is_not_known_is_refused_by_its_name(tagger, tmp_path) -> None:
     changes |= {"model.twice": {"twice": 2}, "model.encoder.bias": {"encoder": model["encoder"] | {"bias": False}}}
     changes |= {"embedder_to_indexer_map": {"text_field_embedder": embedder}}
     readers = {"max_sequence_length": {"max_sequence_length": 8}}
-    readers |= {"start_tokens": {"tokenizer": {"start_tokens": ["a"]}}}
+    readers |= {"squad2": {"type": "squad2"}, "start_tokens": {"tokenizer": {"start_tokens": ["a"]}}}
     cases = {name: settings | {"model": model | change} for name, change in changes.items()}
     cases |= {name: settings | {"dataset_reader": reader | change} for name, change in readers.items()}
     for name, case in cases.items():

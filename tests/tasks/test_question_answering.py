@@ -110,6 +110,13 @@ def test_an_answer_that_is_not_at_its_place_is_refused(words) -> None:
             encode_questions(words, *ONE[:2], [{"text": [text], "answer_start": [start]}], numbers=[7])
 
 
+def test_bidaf_reads_whole_passages_and_gives_answers_of_any_length(words) -> None:
+    model, passage = make("bidaf"), " ".join(PASSAGES[0].split() * 40)
+    limits = {"max_length": 999, "max_answer_words": 440}
+    found = answer(model, QUESTIONS[0], passage, tokenizer=words)
+    assert found == answer(model, QUESTIONS[0], passage, tokenizer=words, **limits)
+
+
 def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, **given) -> dict[tuple[int, int], float]:
     """The scores of all spans by their characters, of no answer at (0, 0): each piece by itself."""
     how = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
