@@ -2,7 +2,8 @@
 model, which only bilm-tf has, lack `char_cnn`: the vectors of the words of a `vocab.txt` are the rows of `embedding`.
 
 [`TABLE`] defines the format: each entry has one or more datasets of the HDF5 file, the tensors that they become, and
-the transform between them. Reading and writing use the same entries. Both reject any other tensor.
+the transform between them. Reading and writing use the same entries. Both reject any other tensor; one that is missing
+or has another shape is an error of the model that loads them.
 """
 
 import json
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel
 
 from hf_elmo.checkpoints.loading import load_weights, tokenizer_of
@@ -23,7 +23,7 @@ from hf_elmo.text_elmo import read_vocabulary
 from hf_elmo.tokenization_elmo import embedded_ids
 from hf_elmo.utils.extras import extra_needed
 
-from .checkpoint import NamedArrays, Source, model_of, new_model, new_path
+from .checkpoint import NamedArrays, Source, model_of, new_path
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]  # None: an optional array that is absent
@@ -62,35 +62,22 @@ def numbered(table: Iterable[Entry], present: Collection[str]) -> Iterator[Entry
                 break
 
 
-def read_tensors(table: Iterable[Entry], datasets: NamedArrays, config: ElmoConfig, where: str) -> NamedArrays:
-    """The tensors of a model with this configuration, float32 arrays by state-dict key, from all datasets of the file
-    `where` by name. Raises ValueError if one is missing, of another shape, or in no entry."""
-    with torch.device("meta"):
-        state = new_model(config).state_dict()
-    shapes = {key.removeprefix("elmo."): tuple(tensor.shape) for key, tensor in state.items()}
+def read_tensors(table: Iterable[Entry], datasets: NamedArrays, where: str) -> NamedArrays:
+    """The tensors of a model, float32 arrays by state-dict key, from all datasets of the file `where` by name. Raises
+    ValueError if one is in no entry."""
     left = dict(datasets)
     tensors = {}
-    for names, keys, (read, write) in numbered(table, shapes):
-        like = write(*(np.zeros(shapes[key], np.float32) for key in keys))
-        arrays = []
-        for name, expected in zip(names, like, strict=True):
-            array = left.pop(name, None)
-            if array is None and expected is not None:  # None: optional
-                raise ValueError(f"{where}: {name!r} is missing; its shape should be {expected.shape}.")
-            if expected is not None and array.shape != expected.shape:
-                raise ValueError(f"{where}: {name!r} has the shape {array.shape}, not {expected.shape}.")
-            arrays.append(None if array is None else np.asarray(array, np.float32))
+    for names, keys, (read, _) in numbered(table, datasets):
+        arrays = [np.asarray(left.pop(name), np.float32) if name in left else None for name in names]
         tensors.update(zip(keys, read(*arrays), strict=True))
     if left:
         raise ValueError(f"{where} has {len(left)} unexpected tensors, such as {min(left)!r}.")
     return tensors
 
 
-def read_sizes(table: Iterable[Entry], datasets: NamedArrays) -> dict[str, Any]:
-    """The fields of the configuration that are sizes of a biLM's tensors, from datasets by name."""
-    shapes = {}
-    for names, keys, (read, _) in numbered(table, datasets):
-        shapes |= {key: array.shape for key, array in zip(keys, read(*map(datasets.get, names)), strict=True)}
+def read_sizes(tensors: NamedArrays) -> dict[str, Any]:
+    """The fields of the configuration that are sizes of a biLM's tensors, which [`read_tensors`] gives."""
+    shapes = {key: array.shape for key, array in tensors.items()}
     filters = [shape for key, shape in shapes.items() if re.fullmatch(r".*convolutions\.\d+\.weight", key)]
     projections = [shape for key, shape in shapes.items() if re.fullmatch(r".*layers\.\d+\.lstm\.weight_hr", key)]
     return {
@@ -143,6 +130,8 @@ def reorder(rows: Sequence[int], places: Sequence[int]) -> Transform:
     """Row `rows[i]` of an embedding <-> row `places[i]` of another, whose other rows are zero."""
 
     def move(embedding: np.ndarray, source: Sequence[int], target: Sequence[int]) -> Arrays:
+        if len(embedding) != max(source) + 1:
+            raise ValueError(f"the embedding has {len(embedding)} rows, but the vocabulary {max(source) + 1}.")
         moved = np.zeros((max(target) + 1, embedding.shape[1]), np.float32)
         moved[target] = embedding[source]
         return (moved,)
@@ -232,8 +221,8 @@ def read_bilm(
         if missing := {"<S>", "</S>"}.difference(vocabulary):
             raise ValueError(f"the vocabulary lacks {max(missing)}: give the file of the words of {where}.")
         fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
-    arrays = read_tensors(table_of(vocabulary), datasets, config := ElmoConfig(**fields), where)
-    for field, projections in identities(config).items():
+    arrays = read_tensors(table_of(vocabulary), datasets, where)
+    for field, projections in identities(ElmoConfig(**fields)).items():
         if all(np.array_equal(arrays.get(key), identity) for key, identity in projections.items()):
             fields[field] = False
             arrays = {key: array for key, array in arrays.items() if key not in projections}
@@ -287,7 +276,9 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
 
     Raises:
         OSError: a file does not exist, or `weights` is no HDF5 file.
-        ValueError: options or datasets are not an ELMo's; or a weight is NaN, infinite or too large for `dtype`.
+        KeyError: an option is missing.
+        ValueError: a dataset is not an ELMo's; or a weight is NaN, infinite or too large for `dtype`.
+        RuntimeError: a dataset is missing, or its shape is not that of the options.
     """
     source = read_allennlp(Path(options), Path(weights))
     return model_of(source.config, source.arrays, dtype)

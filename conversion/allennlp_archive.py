@@ -67,10 +67,10 @@ ORIGINAL = PUBLISHED["original"]
 ELMO_KEYS = {"options_file", "options_files", "num_output_representations"}  # the second is of several languages
 
 
-def bilm_arrays(config: ElmoConfig, state: NamedArrays, where: str) -> NamedArrays:
+def bilm_arrays(state: NamedArrays, where: str) -> NamedArrays:
     """[`read_tensors`] of AllenNLP's tensors by name, without the prefix `_elmo_lstm.`; ignores what is no weight."""
     weights = {name: array for name, array in state.items() if not DERIVED.search(name)}
-    return read_tensors(TABLE, weights, config, where)
+    return read_tensors(TABLE, weights, where)
 
 
 def read_archive(
@@ -102,7 +102,8 @@ def read_elmo(
         if other.keys() != bilm.keys() or not all(np.array_equal(other[name], bilm[name]) for name in bilm):
             raise ValueError(f"{weights} has several different ELMos: {prefixes}. Choose one with use=NAME.")
     parts = list(find_elmos(settings.get("model")))
-    fields, files = _fields(folder, parts, bilm, options)
+    arrays = bilm_arrays(bilm, str(weights))
+    fields, files = _fields(folder, parts, arrays, options)
     fields |= {"char_vocab_size": len(bilm[CHARACTERS]), "char_projection": True, "cell_projection": True}
     of_mixes = [name for prefix in prefixes for name in state if name.startswith(f"{prefix}scalar_mix_")]
     mixes = [name.removesuffix(".gamma") for name in of_mixes if name.endswith(".gamma")]
@@ -112,7 +113,6 @@ def read_elmo(
     if len(layer_norm) > 1:
         raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
     config = ElmoConfig(**fields, num_scalar_mixes=max(1, len(mixes)), scalar_mix_layer_norm=True in layer_norm)
-    arrays = bilm_arrays(config, bilm, str(weights))
     # An embedder for several languages multiplies the mix of each by a matrix of its own.
     aligning = re.sub(r"elmo_(\w+)\.$", r"aligning_\1.weight", prefixes[0])
     if aligning in state:
@@ -144,7 +144,7 @@ def find_elmos(settings: Any) -> Iterator[dict[str, Any]]:
 
 
 def _fields(
-    folder: Path, parts: list[dict[str, Any]], bilm: NamedArrays, given: str | Path | None
+    folder: Path, parts: list[dict[str, Any]], arrays: NamedArrays, given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
     """The fields of the ELMo's configuration that its options determine, and the files that hold the options."""
     inside = find_files(folder, "**/*options_file*") + find_files(folder, "**/options.json")
@@ -159,4 +159,4 @@ def _fields(
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ORIGINAL.hosts}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(f"{folder} lacks the ELMo's options (its files: {sorted(named)}): give elmo_options.")
-    return read_sizes(TABLE, bilm), []
+    return read_sizes(arrays), []

@@ -62,7 +62,7 @@ def read_manylangs(folder: Path) -> Source:
     for part in ("token_embedder", "encoder"):
         tensors |= {f"{part}.{name}": array for name, array in read_pickle(folder / f"{part}.pkl").items()}
     config = config_from_settings(settings, vocabulary)
-    arrays = read_tensors(table, tensors, config, str(folder))
+    arrays = read_tensors(table, tensors, str(folder))
     files = [*filter(Path.is_file, map(folder.joinpath, FILES)), *settings_files]
     return Source("ELMoForManyLangs' format", config, arrays, files, characters=vocabulary)
 

@@ -12,7 +12,7 @@ import numpy as np
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.utils.extras import extra_needed
 
-from .allennlp import TABLE, read_bilm, read_options, read_sizes
+from .allennlp import TABLE, read_bilm, read_options, read_sizes, read_tensors
 from .checkpoint import SCALAR_MIX, NamedArrays, Source
 from .files import find_files, read_json
 
@@ -87,6 +87,7 @@ def read_saved_model(source: Path) -> Source:
     """TF-Hub's SavedModel, a folder. Options that its variables do not determine are those of the published models."""
     datasets, files = _read(source / "variables" / "variables")
     mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
-    config, arrays = read_bilm(read_sizes(TABLE, datasets), datasets, str(source))
+    sizes = read_sizes(read_tensors(TABLE, datasets, str(source)))
+    config, arrays = read_bilm(sizes, datasets, str(source))
     arrays |= {SCALAR_MIX[0]: mix[0].reshape(-1), SCALAR_MIX[1]: mix[1].reshape(-1)}
     return Source("TF-Hub's SavedModel", config, arrays, files)

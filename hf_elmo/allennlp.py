@@ -122,7 +122,7 @@ class _ElmoBiLm(nn.Module):
         if f"{prefix}{CHARACTERS}" in state_dict:
             theirs = {name.removeprefix(prefix) for name in state_dict if name.startswith(prefix)}
             arrays = {name: state_dict.pop(prefix + name).detach().float().cpu().numpy() for name in theirs}
-            tensors = bilm_arrays(self.model.config, arrays, f"the state dict's {prefix}")
+            tensors = bilm_arrays(arrays, f"the state dict's {prefix}")
             state_dict |= {f"{prefix}model.{name}": torch.from_numpy(array) for name, array in tensors.items()}
         super()._load_from_state_dict(state_dict, prefix, *args)
 
