@@ -63,8 +63,7 @@ HEADS = {
     "resolver": (RESOLVER, {**MENTIONS, "coreference_refinements": 0}),
     "resolver 2018": (RESOLVER, {**MENTIONS, **BILSTM, **FEATURES, "coreference_refinements": 2}),
 }
-WORD_LEVEL = {"char_filters": [], "word_vocab_size": len(WORDS) + 4}
-MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, WORD_LEVEL)}
+MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, {"char_filters": [], "word_vocab_size": len(WORDS) + 4})}
 MODELS |= {"language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
 # A head of each network.
 NETWORKS = ["spelled", "biattentive", "esim", "decomposable", "crf", "roles", "highway", "no answer", "bidaf"]

@@ -14,7 +14,7 @@ from tests.factories import TINY
 from tests.heads import MODELS, NO_DROPOUT, batch_of, gradients_of, loss_of, make, tensors_of, without_labels
 
 every_class = pytest.mark.parametrize("name", ["no head", "pooled", "language models"])
-STATE = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
+STATE = torch.zeros(2, 1, 4, 11), torch.zeros(2, 1, 4, 19)  # of one direction
 VECTORS = torch.zeros(4, 21, 11)
 WRONG_INPUTS = {
     "nothing": ([], {}, "input_ids"),
@@ -22,7 +22,11 @@ WRONG_INPUTS = {
     "vectors without boundaries": ([], {"inputs_embeds": VECTORS}, "special_tokens_mask is missing|2 texts"),
     "other characters": ([], {"input_ids": torch.zeros(4, 21, 40).long()}, "input_ids"),
     "a short mask": (["input_ids"], {"attention_mask": torch.ones(4, 2)}, "attention_mask"),
-    "the state of one direction": (["input_ids"], {"state": tuple(x[:, :1] for x in STATE)}, "state"),
+    "the state of one direction": (
+        ["input_ids"],
+        {"state": STATE},
+        "state",
+    ),
 }
 TRAINED = {"freeze_bilm": False, "hidden_dropout": 0.3, "encoder_recurrent_dropout": 0.2}
 WITHOUT_ELMO = {**heads.VECTORS, "use_elmo": False, **NO_DROPOUT}

@@ -65,10 +65,6 @@ def assert_same_numbers(model: PreTrainedModel, file: Path, inputs: list[dict]) 
             np.testing.assert_allclose(array, expected.numpy(), atol=1e-5, rtol=0, err_msg=name)
 
 
-def names_and_shapes(values: list) -> dict[str, list]:
-    return {value.name: value.shape for value in values}
-
-
 @pytest.mark.slow
 def test_a_model_and_its_layers(model, tmp_path):
     file = export_onnx(model.train(), tmp_path / "new" / "elmo.onnx", output_hidden_states=True)
@@ -76,10 +72,10 @@ def test_a_model_and_its_layers(model, tmp_path):
     assert_same_numbers(model.eval(), file, [*batches("no head"), batches("pairs")[0]])
     session, layer = session_of(file), ["batch", "words", 22]
     inputs = {"input_ids": ["batch", "words", 50], "attention_mask": ["batch", "words"]}
-    assert names_and_shapes(session.get_inputs()) == inputs
+    assert {value.name: value.shape for value in session.get_inputs()} == inputs
     layers = {f"hidden_states.{number}": layer for number in range(3)}
     outputs = {"last_hidden_state": layer, "pooler_output": ["batch", 22], **layers}
-    assert names_and_shapes(session.get_outputs()) == outputs
+    assert {value.name: value.shape for value in session.get_outputs()} == outputs
     assert [path.name for path in file.parent.iterdir()] == ["elmo.onnx"]
     assert str(Path(hf_elmo.__file__).parent).encode() not in file.read_bytes()
     from onnxruntime.quantization import quantize_dynamic

@@ -1,12 +1,11 @@
 """The choice among backends: by name, in order, with a reason for each refusal; and what it must not change."""
 
 import platform
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, kernels
@@ -24,10 +23,6 @@ FIRST = [("on", 3, "small-batch"), ("on", 60, "fused"), ("on,int8", 3, "int8"), 
 
 def call_of(rows: int, width: int = 32) -> LstmCall:
     return random_call([rows, rows], (3.0, 3.0), sizes=(width, 128, 96))
-
-
-def layer(call: LstmCall, of: Callable = compute) -> torch.Tensor:
-    return of(call)[0]
 
 
 @pytest.mark.parametrize(("setting", "rows", "name"), FIRST)
@@ -74,11 +69,11 @@ def test_names_that_pytorch_lacks_mean_no(monkeypatch) -> None:
     assert not lstm_onednn.multiplies_bfloat16.__wrapped__()
     call = call_of(40)
     assert not lstm_onednn.can_pack(call.inputs)
-    torch.testing.assert_close(layer(call), layer(call, reference), rtol=0, atol=2e-6)
+    torch.testing.assert_close(compute(call), reference(call), rtol=0, atol=2e-6)
 
 
 def scaled(scale: torch.Tensor, call: LstmCall) -> torch.Tensor:
-    return layer(call._replace(weights=[own._replace(weight_hh=scale * own.weight_hh) for own in call.weights]))
+    return compute(call._replace(weights=[own._replace(weight_hh=scale * own.weight_hh) for own in call.weights]))[0]
 
 
 @pytest.mark.parametrize("rows", [2, 40])
@@ -88,7 +83,8 @@ def test_forward_mode_differentiation_keeps_its_tangents(rows: int) -> None:
         with kernels.use(setting), torch.no_grad():
             tangents.append(torch.func.jvp(lambda x: scaled(x, call), (scale,), (torch.ones_like(scale),))[1])
             with forward_ad.dual_level():
-                result = layer(call._replace(inputs=forward_ad.make_dual(call.inputs, torch.ones_like(call.inputs))))
+                dual = forward_ad.make_dual(call.inputs, torch.ones_like(call.inputs))
+                result = compute(call._replace(inputs=dual))[0]
                 tangents.append(forward_ad.unpack_dual(result).tangent)
     for found, expected in zip(tangents[:2], tangents[2:], strict=True):
         assert expected.abs().max() > 1e-3
@@ -102,15 +98,15 @@ def test_transforms_modes_and_subclasses_see_every_operation() -> None:
     call = call_of(40)
     with torch.no_grad():
         rows = torch.func.vmap(lambda scale: scaled(scale, call))(torch.tensor([0.5, 1.0]))
-        torch.testing.assert_close(rows[1], layer(call, reference), rtol=0, atol=1e-6)
+        torch.testing.assert_close(rows[1], reference(call)[0], rtol=0, atol=1e-6)
         with FlopCounterMode(display=False) as counter:
-            layer(call)
+            compute(call)
         weights = [own._replace(weight_ih=own.weight_ih.as_subclass(Subclass)) for own in call.weights]
         with record() as ran:
-            result = layer(call._replace(weights=weights))
+            result = compute(call._replace(weights=weights))[0]
     words, (width, size, cells) = call.inputs.shape[1], (32, 128, 96)
     assert counter.get_total_flops() == 2 * words * 2 * (4 * cells * (width + size) + size * cells)
-    torch.testing.assert_close(result.as_subclass(torch.Tensor), layer(call, reference), rtol=0, atol=1e-6)
+    torch.testing.assert_close(result.as_subclass(torch.Tensor), reference(call)[0], rtol=0, atol=1e-6)
     assert not ran
 
 
@@ -119,7 +115,7 @@ def test_a_penalty_on_gradients_is_refused_by_kernels_and_right_without() -> Non
         call = call_of(2)
         weight = call.weights[0].weight_hr.requires_grad_()
         with kernels.use(name):
-            (gradient,) = torch.autograd.grad(layer(call).square().sum(), weight, create_graph=True)
+            (gradient,) = torch.autograd.grad(compute(call)[0].square().sum(), weight, create_graph=True)
         gradient.square().sum().backward()
         return weight.grad
 
@@ -130,7 +126,7 @@ def test_a_penalty_on_gradients_is_refused_by_kernels_and_right_without() -> Non
 
 def test_gradients_of_several_outputs_at_once_are_refused_by_kernels_and_right_without() -> None:
     call = call_of(2)
-    jacobian = partial(torch.autograd.functional.jacobian, lambda x: layer(call._replace(inputs=x))[0, -1], call.inputs)
+    jacobian = partial(functional.jacobian, lambda x: compute(call._replace(inputs=x))[0][0, -1], call.inputs)
     with kernels.use("off"):
         torch.testing.assert_close(right := jacobian(vectorize=True), jacobian())
     torch.testing.assert_close(jacobian(), right, rtol=0, atol=1e-6)

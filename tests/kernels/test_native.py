@@ -72,13 +72,6 @@ def home(tmp_path, monkeypatch) -> Path:
     native._load.cache_clear()
 
 
-@pytest.fixture
-def warnings(monkeypatch) -> list[str]:
-    said: list[str] = []
-    monkeypatch.setattr(native.logger, "warning", lambda message, *values: said.append(message % values))
-    return said
-
-
 def a_compiler(folder: Path, script: str) -> str:
     path = folder / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -94,7 +87,7 @@ def runs() -> list[tuple[str, str]]:
     return ran
 
 
-def test_it_is_compiled_once_in_a_private_folder(home, tmp_path, monkeypatch, warnings) -> None:
+def test_it_is_compiled_once_in_a_private_folder(home, tmp_path, monkeypatch, caplog) -> None:
     count = tmp_path / "count"
     script = f'case "$*" in *--version*) printf "\\377\\n";; *) echo >> {count}; exec {machine.compiler()} "$@";; esac'
     monkeypatch.setenv("CC", a_compiler(tmp_path, script))
@@ -111,7 +104,7 @@ def test_it_is_compiled_once_in_a_private_folder(home, tmp_path, monkeypatch, wa
         native._load.cache_clear()
     monkeypatch.setenv("CC", "none")
     assert runs() == IN_C
-    assert not warnings
+    assert not caplog.messages
 
 
 def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, monkeypatch) -> None:
@@ -127,16 +120,16 @@ def test_a_library_for_another_processor_and_without_an_openmp_runtime(home, mon
 
 
 @pytest.mark.parametrize(("variable", "value"), FAULTS)
-def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monkeypatch, warnings, variable, value):
+def test_without_a_library_one_warning_says_why_and_pytorch_computes(home, monkeypatch, caplog, variable, value):
     monkeypatch.setenv(variable, value)
     assert not runs()
-    assert [warning.endswith(f": {native.reason()}") for warning in warnings] == [True]
+    assert [warning.endswith(f": {native.reason()}") for warning in caplog.messages] == [True]
     assert describe_environment()["kernels in C"] == f"none: {native.reason()}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["no folder can be made", "nothing can be loaded from it"])
-def test_a_cache_that_cannot_be_used_is_as_no_cache(home, tmp_path, monkeypatch, warnings, fault) -> None:
+def test_a_cache_that_cannot_be_used_is_as_no_cache(home, tmp_path, monkeypatch, caplog, fault) -> None:
     if fault == "no folder can be made":
         home.write_text("a file where the folder should be")
     else:  # as on a disk from which nothing may be executed
@@ -144,7 +137,7 @@ def test_a_cache_that_cannot_be_used_is_as_no_cache(home, tmp_path, monkeypatch,
         monkeypatch.setenv("CC", a_compiler(tmp_path, f'{machine.compiler()} "$@" || exit 1\n{spoil}'))
     assert runs() == IN_C
     assert "for this process, as the cache failed" in native.describe()["kernels in C"]
-    assert not warnings
+    assert not caplog.messages
 
 
 def process(home: Path, *arguments: str) -> subprocess.Popen:

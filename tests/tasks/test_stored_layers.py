@@ -17,35 +17,23 @@ FIELDS = {"letters": LETTERS, "tagger": {"tagging_crf": True, "word_vectors_voca
 TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c", "a bc d e f a b c d e"]
 
 
-def make(head: str, **changes: object) -> torch.nn.Module:
-    return heads.make({"letters": "pooled", "classifier": "last"}.get(head, head), **FIELDS.get(head, {}), **changes)
-
-
-def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
+def made(head: str = "last", **changes: object) -> tuple[torch.nn.Module, ElmoTokenizer, datasets.Dataset]:
+    """A model, its tokenizer and rows for it."""
+    model = heads.make({"letters": "pooled"}.get(head, head), **FIELDS.get(head, {}), **changes)
+    tokenizer = ElmoTokenizer("whitespace", model.config.max_word_length)
+    tokenizer.character_vocab = VOCABULARY if head == "letters" else None
+    tokenizer.words = ["a", "b"] if head == "tagger" else None
     encoded = tokenizer(TEXTS, TEXTS[:1] + TEXTS[:0:-1] if head == "pairs" else None)
     labels = [number % 3 for number in range(len(TEXTS))]
     if head == "tagger":
         labels = tokenizer.align_labels(encoded, [[i % 3 for i in range(len(text.split()))] for text in TEXTS])
-    return datasets.Dataset.from_dict({**encoded, "labels": labels})
+    return model, tokenizer, datasets.Dataset.from_dict({**encoded, "labels": labels})
 
 
-@pytest.fixture
-def head() -> str:
-    return "classifier"
-
-
-@pytest.fixture
-def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
-    if head == "letters":
-        tokenizer = ElmoTokenizer("whitespace", 12)
-        tokenizer.character_vocab = VOCABULARY
-    tokenizer.words = ["a", "b"] if head == "tagger" else None
-    return tokenizer
-
-
-@pytest.mark.parametrize("head", ["letters", "classifier", "pairs", "tagger"])
-def test_what_is_stored(tokenizer, head) -> None:
-    model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
+@pytest.mark.parametrize("head", ["letters", "last", "pairs", "tagger"])
+def test_what_is_stored(head: str) -> None:
+    model, tokenizer, rows = made(head)
+    rows = rows.shuffle(seed=1)
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_tokens=8)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     for row, own in zip(rows, stored, strict=True):
@@ -53,7 +41,7 @@ def test_what_is_stored(tokenizer, head) -> None:
         for name, expected in heads.stored(model, batch).items():
             torch.testing.assert_close(torch.from_numpy(own[name]), expected[0])
         assert np.array_equal(own["labels"], row["labels"])
-    if head == "classifier":
+    if head == "last":
         rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
         collate = LayersCollator(tokenizer, model)
         stored = store_layers(model, rows, "float32").remove_columns("length")
@@ -61,8 +49,8 @@ def test_what_is_stored(tokenizer, head) -> None:
         torch.testing.assert_close(found, model(**collate(list(rows))).logits)
 
 
-def test_the_file_is_reused_for_the_same_weights_only(tmp_path, tokenizer, head) -> None:
-    model, rows = make(head), data(tokenizer, head)
+def test_the_file_is_reused_for_the_same_weights_only(tmp_path) -> None:
+    model, _, rows = made()
     first = store_layers(model, rows, folder=tmp_path)
     (file,) = tmp_path.glob("layers-*.arrow")
     written = file.stat().st_mtime_ns
@@ -77,18 +65,18 @@ def test_the_file_is_reused_for_the_same_weights_only(tmp_path, tokenizer, head)
     assert len(list(tmp_path.glob("*.arrow"))) == 3
 
 
-@pytest.mark.parametrize("head", ["pairs"])
-def test_a_carried_state_has_a_file_of_its_own(tmp_path, tokenizer, head) -> None:
-    for model in (make(head), make(head, carry_state=True)):
-        collate, rows = LayersCollator(tokenizer, model), data(tokenizer, head)
+def test_a_carried_state_has_a_file_of_its_own(tmp_path) -> None:
+    for carried in (False, True):
+        model, tokenizer, rows = made("pairs", carry_state=carried)
+        collate = LayersCollator(tokenizer, model)
         stored = collate(list(store_layers(model, rows, "float32", tmp_path)))
         torch.testing.assert_close(model(**stored).logits, model(**collate(list(rows))).logits)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(("head", "dtype"), [("classifier", "float16"), ("pairs", "bfloat16"), ("tagger", "float16")])
-def test_batches_have_the_loss_of_input_ids_and_only_layers_of_this_bilm(tokenizer, head, dtype, side) -> None:
-    model, other, rows = make(head), make(head), data(tokenizer, head)
+@pytest.mark.parametrize(("head", "dtype"), [("last", "float16"), ("pairs", "bfloat16"), ("tagger", "float16")])
+def test_batches_have_the_loss_of_input_ids_and_only_layers_of_this_bilm(head: str, dtype: str, side: str) -> None:
+    (model, tokenizer, rows), (other, *_) = made(head), made(head)
     with torch.no_grad():
         for parameter in other.elmo.parameters():
             parameter += torch.randn_like(parameter)
@@ -100,11 +88,11 @@ def test_batches_have_the_loss_of_input_ids_and_only_layers_of_this_bilm(tokeniz
     torch.testing.assert_close(model(**stored).loss, model(**collate(list(rows))).loss, atol=eps, rtol=eps)
     with pytest.raises(ValueError, match="another biLM"):
         collate(list(store_layers(other, rows, dtype)))
-    assert "input_ids" in collator(tokenizer, make(head, freeze_bilm=False))(list(rows))
+    assert "input_ids" in collator(tokenizer, made(head, freeze_bilm=False)[0])(list(rows))
 
 
-def test_what_cannot_be_stored(tokenizer, head) -> None:
-    model, rows = make(head), data(tokenizer, head)
+def test_what_cannot_be_stored() -> None:
+    model, tokenizer, rows = made()
     for side in ("left", "right"):
         padded = tokenizer(["a b c", "d"], padding=True, padding_side=side)
         with pytest.raises(ValueError, match="row 1"):
@@ -118,8 +106,8 @@ def test_what_cannot_be_stored(tokenizer, head) -> None:
         store_layers(model, rows)
 
 
-def test_parts_of_a_data_set(tokenizer, head) -> None:
-    rows = data(tokenizer, head)
-    parts = store_layers(make(head), datasets.DatasetDict(train=rows, dev=rows.select([]), test=rows.select([0, 2])))
+def test_parts_of_a_data_set() -> None:
+    model, _, rows = made()
+    parts = store_layers(model, datasets.DatasetDict(train=rows, dev=rows.select([]), test=rows.select([0, 2])))
     assert [parts[name].num_rows for name in ("train", "dev", "test")] == [len(rows), 0, 2]
     assert (parts["dev"].features, parts["dev"].format) == (parts["train"].features, parts["train"].format)
