@@ -7,7 +7,7 @@ import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -54,7 +54,6 @@ def require_writable(output: Path, layout: RowLayout, names: Counter[str], rows:
         groups = {name[: slash.start()] for name in names for slash in re.finditer("/", name)}
         if wrong := [name for name in names if name in groups or {"", "."}.intersection(name.split("/"))]:
             raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} ('/' separates groups): use .npz or .parquet")
-
     if output.suffix.lower() == ".safetensors" and (names or not layout.pooled):
         end = 16 * rows * math.prod(layout.shape(1))  # as of rows of four words
         entry = json.dumps({"dtype": "F32", "shape": layout.shape(1000), "data_offsets": [end, end]})
@@ -68,15 +67,23 @@ def write_vectors(path: Path, shards: Shards, layout: RowLayout, rows: int, abou
     AllenNLP's `sentence_to_index`, the sentences' `index`."""
     text = json.dumps(about, default=int)  # a NumPy integer may be the layer
     suffix = path.suffix.lower()
+    first = next(shards)
+    batches: Iterable[pyarrow.RecordBatch] = chain([first], shards)
     if suffix in HDF5:  # on a full disk, h5py writes thousands of lines, and crashes when Python ends
-        batches = list(shards)
-        shards = iter(batches)
+        batches = list(batches)
         make_array((sum(batch.nbytes for batch in batches) + 1024 * rows,), "uint8", path.parent)
-    arrays = _arrays(shards, layout, rows, path.parent)
+    stored = chain.from_iterable(_rows(batch, layout) for batch in batches)
+    arrays: Iterator[tuple[str, np.ndarray]] = ((str(name), array) for name, _, array in stored)
+    if layout.pooled and "id" not in first.schema.names:
+        arrays = _joined(stored, (rows, *layout.shape(0)), layout.dtype, path.parent)
     if suffix == ".parquet":
-        _write_parquet(path, shards, text)
+        schema = first.schema.with_metadata({METADATA: text})
+        with pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=["words"], write_statistics=["row"]) as writer:
+            for batch in batches:
+                size = math.ceil(batch.num_rows * ROW_GROUP_BYTES / max(batch.nbytes, 1))
+                writer.write_batch(batch, row_group_size=max(1, min(size, ROW_GROUP_ROWS)))
     elif suffix in (".txt", ".gz"):
-        _write_text(path, shards, layout)
+        _write_text(path, stored, layout)
     elif suffix == ".safetensors":
         save_file(dict(arrays), path, {METADATA: text})
     elif suffix == ".npz":
@@ -107,17 +114,12 @@ def _rows(batch: pyarrow.RecordBatch, layout: RowLayout) -> Iterator[StoredRow]:
     return zip(names, words, layout.split(vectors.to_numpy(), map(len, words)), strict=True)
 
 
-def _arrays(shards: Shards, layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """The names and arrays of a file: of each row, its number or name; of pooled rows without names, `embeddings`."""
-    first = next(shards)
-    stored = chain.from_iterable(_rows(batch, layout) for batch in chain([first], shards))
-    if not layout.pooled or "id" in first.schema.names:
-        yield from ((str(name), array) for name, _, array in stored)
-    else:
-        pooled = make_array((rows, *layout.shape(0)), layout.dtype, folder)
-        for number, _, array in stored:
-            pooled[number] = array
-        yield "embeddings", pooled
+def _joined(stored: Iterator[StoredRow], shape: tuple[int, ...], dtype: str, folder: Path) -> Iterator[tuple]:
+    """The one array of pooled rows without names, in a temporary file in `folder`, and its name."""
+    vectors = make_array(shape, dtype, folder)
+    for row, _, vector in stored:
+        vectors[row] = vector
+    yield "embeddings", vectors
 
 
 def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list[StoredRow]]] | None:
@@ -140,11 +142,11 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
     return about, (list(_rows(batch, layout)) for batch in batches)
 
 
-def _write_text(path: Path, shards: Shards, layout: RowLayout) -> None:
+def _write_text(path: Path, stored: Iterator[StoredRow], layout: RowLayout) -> None:
     """Write a line for each word, and a blank line after each row; of pooled rows, a line for each row."""
     compress = partial(gzip.GzipFile, "", "wb", 6, mtime=0) if path.suffix.lower() == ".gz" else nullcontext
     with open(path, "wb") as raw, compress(raw) as file:
-        for _, words, array in chain.from_iterable(_rows(batch, layout) for batch in shards):
+        for _, words, array in stored:
             names = [" ".join(words)] if layout.pooled else words
             vectors = array.reshape(layout.layers or 1, len(names), layout.size).swapaxes(0, 1)
             for begin in range(0, len(names), TEXT_WORDS):  # word by word, it would take twice as long
@@ -155,13 +157,3 @@ def _write_text(path: Path, shards: Shards, layout: RowLayout) -> None:
                 for name, line in zip(names[begin : begin + TEXT_WORDS], lines.to_pylist(), strict=True):
                     file.write(f"{re.sub(WORD_ENDS, ' ', name)}\t{line}\n".encode())
             file.write(b"" if layout.pooled else b"\n")
-
-
-def _write_parquet(path: Path, shards: Shards, metadata: str) -> None:
-    """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
-    first = next(shards)
-    schema = first.schema.with_metadata({METADATA: metadata})
-    with pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=["words"], write_statistics=["row"]) as writer:
-        for batch in chain([first], shards):
-            rows = math.ceil(batch.num_rows * ROW_GROUP_BYTES / max(batch.nbytes, 1))
-            writer.write_batch(batch, row_group_size=max(1, min(rows, ROW_GROUP_ROWS)))
