@@ -274,12 +274,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         how |= {"output_hidden_states": output_hidden_states, "use_cache": use_cache}
         packing, output = self._read(input_ids, attention_mask, inputs_embeds, **how)
         directions = output.layers[-1].chunk(2, dim=-1)
-        losses = (None,) * 3
-        logits = (None,) * 2
-        if labels is not None:
-            losses = self._losses(directions, labels, packing, num_items_in_batch)
-        if output_logits or (output_logits is None and labels is None):
-            logits = (packing.pad(self.lm_head(x)) for x in directions)
+        losses = (None,) * 3 if labels is None else self._losses(directions, labels, packing, num_items_in_batch)
+        with_logits = labels is None if output_logits is None else output_logits
+        logits = [packing.pad(self.lm_head(x)) for x in directions] if with_logits else (None,) * 2
         return ElmoForPreTrainingOutput(*losses, *logits, output.hidden_states, output.state)
 
     @torch.no_grad()

@@ -37,12 +37,10 @@ def settle(
         batch_size, pretokenized: number of rows, and whether whitespace separates the words of the texts.
 
     Raises:
-        ValueError: there is no text with a word in it, or `texts` is one string.
+        ValueError: `texts` is one string, or there is no word in it.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
-    if not sentences:
-        raise ValueError("texts has no words: give at least one sentence.")
     elmo = model.base_model
     batch_size = min(batch_size, len(sentences))
     bias = elmo.bilm.layers[0].lstm.bias
