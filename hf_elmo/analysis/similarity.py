@@ -122,8 +122,9 @@ def nearest_neighbors(
         for layer in keys:
             if places := first_uses if layer == 0 else wanted_uses:
                 similarities = _unit(vectors_of(layer, places).astype(np.float32)) @ _unit(queries[layer])
-                found = zip(similarities.tolist(), places, strict=True)
-                neighbors[layer] += [Neighbor(value, own[place], own, place, row) for value, (row, own, place) in found]
+                for index in np.argsort(-similarities, kind="stable")[:top]:
+                    row, own, place = places[index]
+                    neighbors[layer].append(Neighbor(float(similarities[index]), own[place], own, place, row))
                 neighbors[layer] = sorted(neighbors[layer], key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
 

@@ -343,8 +343,8 @@ class ElmoPreTrainer(Trainer):
     def _require_finite_weights(self) -> None:
         for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
             if not weight.detach().sum().isfinite():
-                how = f"nothing is saved; use a learning_rate below {self.args.learning_rate}"
-                raise FloatingPointError(f"{name} is not finite at step {self.state.global_step}: {how}.")
+                what = f"the training diverged, nothing is saved: {name} is not finite at step {self.state.global_step}"
+                raise FloatingPointError(f"{what}; use a learning_rate below {self.args.learning_rate}")
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
         """As in `Trainer`; FloatingPointError, in every process, if a weight is not finite."""
