@@ -277,7 +277,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         losses = (None,) * 3 if labels is None else self._losses(directions, labels, packing, num_items_in_batch)
         with_logits = labels is None if output_logits is None else output_logits
         logits = [packing.pad(self.lm_head(x)) for x in directions] if with_logits else (None,) * 2
-        return ElmoForPreTrainingOutput(*losses, *logits, output.hidden_states, output.state)
+        return ElmoForPreTrainingOutput(*losses, *logits, hidden_states=output.hidden_states, state=output.state)
 
     @torch.no_grad()
     def word_nll(
