@@ -126,7 +126,8 @@ def read_elmo(
     taken = (*own, *(f"{mix}." for mix in mixes), aligning)
     left = {name: array for name, array in state.items() if not name.startswith(taken)}
     files = [folder / "config.json", weights, *files]
-    return Source("the archive of a task's model of AllenNLP", config, arrays, files, scalar_mixes=mixes), left
+    # Nearer than whitespace to spaCy, by which AllenNLP's Predictors split texts.
+    return Source("the archive of a task's model of AllenNLP", config, arrays, files, "lm1b", scalar_mixes=mixes), left
 
 
 def find_elmos(settings: Any) -> Iterator[dict[str, Any]]:

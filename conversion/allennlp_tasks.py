@@ -22,7 +22,7 @@ from .checkpoint import SCALAR_MIX, NamedArrays, Source
 # Settings of any part that change only its training, or only how a model is made or evaluated.
 UNREAD = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
 UNREAD += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
-UNREAD += ["recurrent_dropout_probability", "regularizer", "sparse", "trainable", "verbose_metrics"]
+UNREAD += ["recurrent_dropout_probability", "regularizer", "sparse", "srl_eval_path", "trainable", "verbose_metrics"]
 UNREAD += ["options_file", "scalar_mix_parameters", "weight_file"]  # of an ELMo, which `read_elmo` reads
 UNREAD += ["mask_lstms", "min_padding_length", "namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
 # What the names and the shapes of the tensors tell.
@@ -89,7 +89,8 @@ class Archive:
         if reader.get("type") == "squad2":  # which puts a word for no answer after each passage
             raise reader.unknown("type", "squad2")
         with reader.part("tokenizer") as tokenizer:
-            tokenizer.pop("type", None)
+            for name in ("type", "language", "pos_tags", "split_on_spaces", "word_splitter"):
+                tokenizer.pop(name, None)  # how texts are split: heads here are given words
             words = tokenizer.pop("end_tokens", None) or [None]
             if len(words) > 1:
                 raise tokenizer.unknown("end_tokens", words)
@@ -272,7 +273,7 @@ def bcn(archive: Archive, model: Settings) -> None:
     archive.move({"_integrator": "head.interaction.integrator.lstm"})
     archive.move({"_self_attentive_pooling_projection": "head.interaction.attention.scores"})
     with model.part("output_layer") as output:
-        sizes = output.pop("output_dims", None)
+        sizes = output.pop("output_dims", [])
         pools = output.pop("pool_sizes", None)
         pool, *others = set(pools) if isinstance(pools, list) else [pools]
         if others:

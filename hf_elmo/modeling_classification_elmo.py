@@ -110,7 +110,8 @@ class ElmoClassificationHead(ElmoHead):
         if config.encoder_type == "biattentive":
             self.interaction = ElmoBiattention(sum(self.sizes), hidden, dropout)
             size = 8 * hidden * (2 if config.classifier_text_pairs else 1)
-            sizes = [size, *(config.classifier_maxout_sizes or (size // 2, size // 4))]
+            maxouts = config.classifier_maxout_sizes
+            sizes = [size, *((size // 2, size // 4) if maxouts is None else maxouts)]
             self.maxouts = nn.ModuleList(ElmoMaxout(*each, pool) for each in itertools.pairwise(sizes))
             size = sizes[-1]
         elif config.encoder_type == "decomposable":
@@ -125,7 +126,7 @@ class ElmoClassificationHead(ElmoHead):
         if config.classifier_hidden_size:
             self.dense = nn.Linear(size, config.classifier_hidden_size)
         size = config.classifier_hidden_size or size
-        is_maxout = config.encoder_type == "biattentive" and config.classifier_maxout_sizes
+        is_maxout = config.encoder_type == "biattentive" and config.classifier_maxout_sizes is not None
         self.out_proj = ElmoMaxout(size, config.num_labels, pool) if is_maxout else nn.Linear(size, config.num_labels)
         self.activation = torch.relu if config.classifier_activation == "relu" else torch.tanh
 

@@ -102,10 +102,10 @@ class ElmoCRF(nn.Module):
         """`[batch, words]`, the best sequence of each row among those that are allowed (Viterbi); -100 at padding."""
         emissions, start, transitions, end = self.decoding_scores(emissions)
         if self.sums_probabilities:
-            # AllenNLP sums from 100,000 on, in float32, hence in steps of 1/128, and its `topk` also reads two further
-            # labels, begin and end, of which the choice among equal sums depends.
+            # AllenNLP sums from 100,000 on (from 0 where no text may begin), in float32, hence in steps of 1/128, and
+            # its `topk` also reads two further labels, begin and end. The choice among equal sums depends on all these.
             emissions = nn.functional.pad(emissions.softmax(2), (0, 2), value=-torch.inf)
-            start, end = (nn.functional.pad(part, (0, 2)) for part in (start + 1e5, end))
+            start, end = (nn.functional.pad(part, (0, 2)) for part in ((start + 1e5).clamp(min=0), end))
             transitions = nn.functional.pad(transitions, (0, 2, 0, 2))
         score = start + emissions[:, 0]
         pointers = []

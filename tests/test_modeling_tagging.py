@@ -164,6 +164,14 @@ def test_the_best_sequence_that_a_scheme_allows(scheme: str | None) -> None:
     assert bool(changed) == bool(scheme)
 
 
+def test_equal_sums_of_probabilities_as_allennlp_chooses_among_them() -> None:
+    labels = ["O", "B-x", "I-x", "B-y", "I-y", "B-z", "I-z"]
+    crf = ElmoCRF(len(labels), allowed_transitions(labels, "IOB2"), learned=False)
+    crf.sums_probabilities = True
+    x = torch.tensor([[[3, -1, -3, 3, 0, -3, 2], [1, 2, -1, -2, 0, -1, -3]]]) / 10
+    assert crf.decode(x, torch.ones(1, 2, dtype=torch.bool)).tolist() == [[0, 1]]
+
+
 def is_valid(sequence: list[str], scheme: str | None) -> bool:
     """Whether a scheme writes the chunks that conlleval finds in a sequence as the sequence has them."""
     written = ["O"] * len(sequence)
