@@ -93,7 +93,7 @@ def test_every_published_name(capsys) -> None:
         main(["convert", "--list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(all_names())
-    assert len(lines) == 8 + 44 + 7 + 5 + 3 + 10
+    assert len(lines) == 8 + 44 + 7 + 5 + 3 + 12
     korean = "Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip"
     assert f"{'manylangs-ko':31}{korean}" in lines
     with pytest.raises(KeyError, match="no-such-model"):
