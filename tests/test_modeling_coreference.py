@@ -11,8 +11,7 @@ from torch.utils._pytree import tree_leaves
 from hf_elmo import CoreferenceCollator, ElmoForCoreferenceResolution, ElmoTokenizer, encode_document
 from hf_elmo import modeling_coreference_elmo as coreference
 from hf_elmo.modeling_heads_elmo import ElmoInputs
-from tests import heads
-from tests.heads import DOCUMENTS, FEATURES, SPEAKERS, batch_of
+from tests.heads import DOCUMENTS, FEATURES, NO_DROPOUT, SPEAKERS, batch_of, gradients_of, make
 
 HEADS = {
     "2017": ("resolver", {}),
@@ -20,12 +19,7 @@ HEADS = {
     "features": ("resolver", {"coreference_refinements": 1, **FEATURES}),
     "twice": ("resolver 2018", {"encoder_num_layers": 2, "elmo_at_output": True}),
 }
-every_head = pytest.mark.parametrize("head", HEADS)
-
-
-def make(head: str = "2018", **changes: object) -> ElmoForCoreferenceResolution:
-    name, fields = HEADS[head]
-    return heads.make(name, **{**fields, **changes})
+every_head = pytest.mark.parametrize(("name", "changes"), HEADS.values(), ids=HEADS)
 
 
 class Slow:
@@ -142,8 +136,9 @@ class Slow:
 
 
 @every_head
-def test_against_a_slow_computation(tokenizer, head: str) -> None:
-    model, batch = make(head, seed=1, coreference_spans_per_word=0.9).double(), batch_of(tokenizer, "resolver")
+def test_against_a_slow_computation(tokenizer, name: str, changes: dict) -> None:
+    model = make(name, seed=1, **changes, coreference_spans_per_word=0.9).double()
+    batch = batch_of(tokenizer, "resolver")
     spans = [[tuple(span) for span in own if span[0] >= 0] for own in model(**batch).spans.tolist()]
     # Every other span that the model keeps is in one of two clusters; a third cluster has spans that it does not keep.
     clusters = [[own[::4], own[2::4], [(0, 5), (0, 4)] if len(own) > 3 else []] for own in spans]
@@ -170,19 +165,19 @@ def test_against_a_slow_computation(tokenizer, head: str) -> None:
 
 
 @every_head
-def test_computed_in_pieces_it_is_the_same(tokenizer, head: str, monkeypatch) -> None:
-    model, found = make(head, **heads.NO_DROPOUT).double().train(), []
+def test_computed_in_pieces_it_is_the_same(tokenizer, name: str, changes: dict, monkeypatch) -> None:
+    model, found = make(name, **changes, **NO_DROPOUT).double().train(), []
     for sizes in ({}, {"SENTENCE_POSITIONS": 9, "CANDIDATES": 5, "PAIRS": 7, "COARSE_SCORES": 10}):
-        for name, size in sizes.items():
-            monkeypatch.setattr(coreference, name, size)
+        for limit, size in sizes.items():
+            monkeypatch.setattr(coreference, limit, size)
         output = model(**batch_of(tokenizer, "resolver"))
-        gradients = heads.gradients_of(model, batch_of(tokenizer, "resolver"))
+        gradients = gradients_of(model, batch_of(tokenizer, "resolver"))
         found.append([output.loss, output.antecedent_scores, gradients])
     torch.testing.assert_close(*found)
 
 
 def test_documents_without_mentions_and_words(tokenizer) -> None:
-    model = make("2017").train()
+    model = make("resolver").train()
     row = encode_document(tokenizer, [["He", "slept"]], [])
     batch = CoreferenceCollator(tokenizer)([row, row])
     model(**batch).loss.backward()
@@ -213,7 +208,7 @@ def test_memory_of_a_document_of_10000_words() -> None:
     ids = [k for length in [400, *[25] * 384] for k in (1, *(3 + 7 * k % 11 for k in range(length)), 1)]
     fields = {"use_elmo": False, "word_vectors_vocab_size": 14, "word_vectors_size": 6, "classifier_dropout": 0.0}
     fields |= {"coreference_max_width": 10, "coreference_max_antecedents": 12, "coreference_spans_per_word": 0.4}
-    model = make("2017", **fields)
+    model = make("resolver", **fields)
     size = model.classifier.span_vectors.size
     with Largest() as largest, torch.no_grad():
         output = model(word_vector_ids=torch.tensor([ids]))

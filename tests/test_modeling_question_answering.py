@@ -7,8 +7,7 @@ from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 
 from hf_elmo import ElmoForQuestionAnswering
 from hf_elmo.modeling_heads_elmo import ElmoInputs
-from tests import heads
-from tests.heads import ENDS, STARTS, VECTORS, batch_of, without_labels
+from tests.heads import ENDS, STARTS, VECTORS, batch_of, make, without_labels
 from tests.test_modeling_classification import plain_bilstm
 
 HEADS = {
@@ -17,16 +16,6 @@ HEADS = {
     "no answer": ("no answer", {}),
     "no ELMo": ("answers", {**VECTORS, "use_elmo": False}),
 }
-
-
-def make(head: str = "plain", **changes: object) -> ElmoForQuestionAnswering:
-    name, fields = HEADS[head]
-    model = heads.make(name, **{**fields, **changes})
-    with torch.no_grad():  # so that attention is far from even
-        for parameter_name, parameter in model.named_parameters():
-            if "similarity" in parameter_name:
-                parameter.mul_(4)
-    return model
 
 
 def plain_flow(model: ElmoForQuestionAnswering, passage: Tensor, question: Tensor) -> Tensor:
@@ -62,7 +51,10 @@ def plain_scores(model: ElmoForQuestionAnswering, passage: Tensor) -> tuple[Tens
 
 @pytest.mark.parametrize("head", HEADS)
 def test_the_network_is_that_of_the_papers(tokenizer, head: str) -> None:
-    model, batch = make(head).double(), batch_of(tokenizer, "answers", words=True)
+    name, changes = HEADS[head]
+    model, batch = make(name, **changes).double(), batch_of(tokenizer, "answers", words=True)
+    for parameter_name, parameter in model.named_parameters():
+        parameter.data *= 4 if "similarity" in parameter_name else 1  # so that attention is far from even
     output, lowest = model(**batch, output_hidden_states=True), torch.finfo(torch.float64).min
     embedded = model.qa_outputs.embed(model.read_words(ElmoInputs(**without_labels(batch))))
     losses, no_answer_losses = [], []

@@ -86,9 +86,8 @@ def test_forward_mode_differentiation_keeps_its_tangents(rows: int) -> None:
                 dual = forward_ad.make_dual(call.inputs, torch.ones_like(call.inputs))
                 result = compute(call._replace(inputs=dual))[0]
                 tangents.append(forward_ad.unpack_dual(result).tangent)
-    for found, expected in zip(tangents[:2], tangents[2:], strict=True):
-        assert expected.abs().max() > 1e-3
-        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(tangents[:2], tangents[2:])
+    assert min(tangent.abs().max() for tangent in tangents) > 1e-3
 
 
 def test_transforms_modes_and_subclasses_see_every_operation() -> None:
