@@ -34,7 +34,7 @@ EMBEDDERS = {"embedding": "words", "character_encoding": "characters", "elmo_tok
 BYTES = {"byte_encoding": "utf-8", "start_tokens": [WORD_BEGIN_ID], "end_tokens": [WORD_END_ID]}
 PARTS = (*EMBEDDERS.values(), "indicator")  # in the order in which heads here concatenate them
 Columns = dict[str, int]  # the sizes of these parts in AllenNLP's order
-ONLY_BILM = "convert its biLM alone with bilm_only=True (--bilm-only)"
+ONLY_BILM = "convert its biLM alone with bilm_only=True"
 
 
 class Settings(dict):

@@ -56,7 +56,8 @@ def new_model(config: ElmoConfig) -> ElmoPreTrainedModel:
 
 
 def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") -> Any:
-    """The model with the arrays of a [`Source`]; ValueError if one is not finite, or too large for `dtype`."""
+    """The model with the arrays of a [`Source`]; ValueError if they are not those of its class, or if one is not
+    finite, or too large for `dtype`."""
     model = new_model(config)
     prefix = "" if isinstance(model, ElmoModel) else "elmo."
     tensors = {key: tensor for key, tensor in model.state_dict().items() if key.endswith((".scalars", ".gamma"))}
@@ -65,7 +66,12 @@ def model_of(config: ElmoConfig, arrays: NamedArrays, dtype: str = "float32") ->
         if not torch.isfinite(tensor).all():
             raise ValueError(f"{key} has values that are NaN or infinite, or too large for {dtype}.")
         tensors[key if key.startswith(("lm_head.", "classifier.", "qa_outputs.")) else prefix + key] = tensor
-    model.load_state_dict(tensors)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).split("\n\t")[1]
+        how = "of an archive with such a head, convert the biLM alone with bilm_only=True"
+        raise ValueError(f"{type(model).__name__} cannot have these tensors: {first} ({how})") from error
     return model.to(getattr(torch, dtype)).eval()
 
 

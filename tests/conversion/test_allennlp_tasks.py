@@ -81,7 +81,7 @@ def test_predictions_of_allennlp(name: str, carry_state: bool, shared, tmp_path)
 
 @pytest.mark.parametrize("name", UNLIKE)
 def test_sizes_that_no_head_has_are_named(name: str, shared, tmp_path) -> None:
-    with pytest.raises(RuntimeError, match=rf"size mismatch for classifier\.{UNLIKE[name]}"):
+    with pytest.raises(ValueError, match=rf"size mismatch for classifier\.{UNLIKE[name]}"):
         convert(shared / "data" / "allennlp_tasks" / name / "model.tar.gz", tmp_path / "out")
 
 
