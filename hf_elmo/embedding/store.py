@@ -23,7 +23,6 @@ from safetensors.numpy import save_file
 from ..utils.extras import extra_needed
 from .engine import RowLayout, make_array
 
-WORD_ENDS = r"[\t\r\n]"  # in a word, they would end it in a text file
 METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON
 ROW_GROUP_BYTES = 1 << 25  # the most in a row group, which readers hold in memory
 ROW_GROUP_ROWS = 10_000  # likewise
@@ -143,7 +142,8 @@ def read_vectors(path: str | os.PathLike) -> tuple[dict[str, Any], Iterator[list
 
 
 def _write_text(path: Path, stored: Iterator[StoredRow], layout: RowLayout) -> None:
-    """Write a line for each word, and a blank line after each row; of pooled rows, a line for each row."""
+    """Write a line for each word, in which a tab or a line break becomes a space, and a blank line after each row; of
+    pooled rows, a line for each row."""
     compress = partial(gzip.GzipFile, "", "wb", 6, mtime=0) if path.suffix.lower() == ".gz" else nullcontext
     with open(path, "wb") as raw, compress(raw) as file:
         for _, words, array in stored:
@@ -151,9 +151,8 @@ def _write_text(path: Path, stored: Iterator[StoredRow], layout: RowLayout) -> N
             vectors = array.reshape(layout.layers or 1, len(names), layout.size).swapaxes(0, 1)
             for begin in range(0, len(names), TEXT_WORDS):  # word by word, it would take twice as long
                 part = vectors[begin : begin + TEXT_WORDS].astype(np.float32)
-                numbers = pyarrow.array(part.ravel()).cast(pyarrow.string())
-                offsets = np.arange(0, len(numbers) + 1, part[0].size, dtype=np.int32)
-                lines = pyarrow.compute.binary_join(pyarrow.ListArray.from_arrays(offsets, numbers), " ")
+                numbers = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(part.ravel()), part[0].size)
+                lines = pyarrow.compute.binary_join(numbers.cast(pyarrow.list_(pyarrow.string())), " ")
                 for name, line in zip(names[begin : begin + TEXT_WORDS], lines.to_pylist(), strict=True):
-                    file.write(f"{re.sub(WORD_ENDS, ' ', name)}\t{line}\n".encode())
+                    file.write((re.sub(r"[\t\r\n]", " ", name) + f"\t{line}\n").encode())
             file.write(b"" if layout.pooled else b"\n")

@@ -134,13 +134,12 @@ def role_metrics(id2label: Mapping[int, str]) -> Metrics:
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        correct = predicted = true = 0
-        for rows in zip(*tags_of(prediction, id2label), strict=True):
-            truth, guess = (Counter(one for one in arguments_of(tags) if one[0] != VERB) for tags in rows)
-            correct += (truth & guess).total()
-            predicted += guess.total()
-            true += truth.total()
-        return precision_recall_f1(ratio(correct, predicted), ratio(correct, true))
+        truth, guess = (
+            Counter((row, one) for row, tags in enumerate(rows) for one in arguments_of(tags) if one[0] != VERB)
+            for rows in tags_of(prediction, id2label)
+        )
+        correct = (truth & guess).total()
+        return precision_recall_f1(ratio(correct, guess.total()), ratio(correct, truth.total()))
 
     return compute
 

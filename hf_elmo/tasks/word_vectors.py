@@ -67,10 +67,7 @@ def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
 
 def _read_binary(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     with open_file(path) as file:
-        header = file.readline(99).split()  # such as `3000000 300`
-        if len(header) != 2 or not all(number.isdigit() for number in header):
-            raise ValueError(f"{path} is not in word2vec's binary format: of fastText, read the file .vec")
-        count, size = map(int, header)
+        count, size = map(int, file.readline(99).split())  # such as `3000000 300`; not of fastText, whose text is .vec
         for _ in range(count):
             word = bytearray()
             while (byte := file.read(1)) not in (b" ", b""):

@@ -1,1 +1,1 @@
-"""What several rooms use: reading text, character ids of words, jobs, fingerprints, extras, evaluation mode."""
+"""What several rooms use: character ids of words, jobs, fingerprints, extras, evaluation mode."""
