@@ -91,37 +91,27 @@ def settings_after_each_test() -> Iterator[None]:
 
 @pytest.fixture
 def tokenizer():
-    from tests.factories import whitespace_tokenizer
-
-    return whitespace_tokenizer()
+    return import_module("tests.factories").whitespace_tokenizer()
 
 
 @pytest.fixture
 def inputs(tokenizer) -> dict:
     """Four sentences, padded on the right."""
-    from tests.factories import SENTENCES
-
-    return dict(tokenizer(SENTENCES, padding=True, return_tensors="pt"))
+    return dict(tokenizer(import_module("tests.factories").SENTENCES, padding=True, return_tensors="pt"))
 
 
 @pytest.fixture
 def model():
-    from tests.factories import small_model
-
-    return small_model()
+    return import_module("tests.factories").small_model()
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A saved small model, with a tokenizer that splits at whitespace."""
-    from tests.factories import small_checkpoint
-
-    return small_checkpoint(tmp_path / "elmo")
+    return import_module("tests.factories").small_checkpoint(tmp_path / "elmo")
 
 
 @pytest.fixture
 def source(tmp_path) -> tuple[Path, Path]:
     """A small model in AllenNLP's format: its options and its weights."""
-    from tests.source_files import write_files
-
-    return write_files(tmp_path / "source")
+    return import_module("tests.source_files").write_files(tmp_path / "source")

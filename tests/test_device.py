@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 import hf_elmo
 from hf_elmo.allennlp import ElmoEmbedder
-from tests import emulated_device, heads, source_files
+from tests import emulated_device, source_files
 from tests.emulated_device import EmulatedDevice
 from tests.factories import SENTENCES, TEXTS, TINY, small_language_model, small_model, small_tokenizer, write_lines
 from tests.heads import DOCUMENTS, MODELS, NO_DROPOUT, PASSAGES, QUESTIONS, batch_of, make
@@ -55,8 +55,10 @@ def assert_near(found: Any, expected: Any) -> None:
 
 def outputs_and_gradients(name: str, place: str) -> dict[str, Any]:
     model = make(name, **NO_DROPOUT, hidden_dropout=0.0).to(place).train()
-    batch = {key: tensor.to(place) for key, tensor in batch_of(TOKENIZER, name).items()}
-    found = heads.gradients_of(model, batch) | {key: x for key, x in model(**batch).items() if torch.is_tensor(x)}
+    output = model(**{key: tensor.to(place) for key, tensor in batch_of(TOKENIZER, name).items()})
+    (output.loss if "loss" in output else output.pooler_output.square().sum()).backward()
+    found = {key: tensor.grad for key, tensor in model.named_parameters() if tensor.grad is not None}
+    found |= {key: tensor for key, tensor in output.items() if torch.is_tensor(tensor)}
     assert all(tensor.device.type == torch.device(place).type for tensor in found.values())
     return {key: tensor.detach().cpu().numpy() for key, tensor in found.items()}
 

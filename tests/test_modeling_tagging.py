@@ -121,12 +121,12 @@ def emissions(num_labels: int = NUM_LABELS, seed: int = 2) -> Tensor:
 
 
 def enumerated(crf: ElmoCRF, row: Tensor, length: int) -> dict[tuple[int, ...], float]:
-    """The score of each sequence of labels."""
-    scores = {}
+    """The weight of each sequence of labels."""
+    weights = {}
     for labels in product(range(len(crf.start)), repeat=length):
         total = crf.start[labels[0]] + crf.end[labels[-1]] + sum(row[i, label] for i, label in enumerate(labels))
-        scores[labels] = (total + sum(crf.transitions[pair] for pair in pairwise(labels))).item()
-    return scores
+        weights[labels] = math.exp(total + sum(crf.transitions[pair] for pair in pairwise(labels)))
+    return weights
 
 
 def test_the_likelihood_of_a_sequence() -> None:
@@ -136,7 +136,7 @@ def test_the_likelihood_of_a_sequence() -> None:
         rows = torch.tensor([row + [-100] * (4 - len(row)) for row in labels])
         found = crf.log_likelihood(x, MASK, rows).exp().tolist()
         for row, own in enumerate(labels):
-            weights = {key: math.exp(value) for key, value in enumerated(crf, x[row], len(own)).items()} if own else {}
+            weights = enumerated(crf, x[row], len(own)) if own else {}
             right = [w for key, w in weights.items() if all(b in (a, -100) for a, b in zip(key, own, strict=True))]
             assert found[row] == pytest.approx(sum(right) / sum(weights.values()) if own else 1)
     with pytest.raises(RuntimeError):  # a label that the model does not have
@@ -154,11 +154,11 @@ def test_the_best_sequence_that_a_scheme_allows(scheme: str | None) -> None:
         found = crf.decode(x, MASK)
         assert (found[row, length:] == -100).all()
         if length:
-            scores = enumerated(crf, x[row], length)
-            valid = {key: v for key, v in scores.items() if is_valid([labels[i] for i in key], scheme)}
+            weights = enumerated(crf, x[row], length)
+            valid = {key: v for key, v in weights.items() if is_valid([labels[i] for i in key], scheme)}
             best = tuple(found[row, :length].tolist())
             assert best == max(valid, key=valid.get)
-            changed += best != max(scores, key=scores.get)
+            changed += best != max(weights, key=weights.get)
             by_emissions = {key: sum(float(x[row, i, label]) for i, label in enumerate(key)) for key in valid}
             assert tuple(unlearned(x, MASK)[row, :length].tolist()) == max(by_emissions, key=by_emissions.get)
     assert bool(changed) == bool(scheme)
@@ -203,7 +203,7 @@ def test_marginals() -> None:
     crf, x = make_crf(), emissions()
     with torch.inference_mode():
         found = crf(x.float(), MASK, marginals=True)
-    weights = {labels: math.exp(value) for labels, value in enumerated(crf, x[0].float(), 4).items()}
+    weights = enumerated(crf, x[0].float(), 4)
     for word, label in product(range(4), range(NUM_LABELS)):
         expected = sum(v for labels, v in weights.items() if labels[word] == label) / sum(weights.values())
         torch.testing.assert_close(found[0, word, label].item(), expected, atol=1e-5, rtol=1e-5)

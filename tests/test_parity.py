@@ -1,5 +1,9 @@
-"""The same vectors as in the original libraries: stored ones everywhere, the libraries themselves where they are."""
+"""The same vectors as in the original libraries: stored ones everywhere, the libraries themselves where they are.
+`python -m tests.test_parity [LIBRARY...]` stores them anew, by the Pythons that `.ci/peers` names."""
 
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +64,14 @@ def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_pytho
     exported = export(model, tmp_path / "exported")
     expected = parity.run_peer(allennlp_python, "allennlp", exported, parity.SENTENCES)
     torch.testing.assert_close(list(found), expected, rtol=0, atol=TOLERANCE)
+
+
+if __name__ == "__main__":
+    for library in sys.argv[1:] or parity.CASES:
+        python = os.environ[f"ELMO_{library.partition('-')[0].removeprefix('elmofor').upper()}_PYTHON"]
+        arrays = {}
+        for case in parity.CASES[library]:
+            with tempfile.TemporaryDirectory() as folder:
+                source = parity.write_source(library, case, Path(folder, "source"))
+                arrays[case] = np.concatenate(parity.run_peer(python, library, source, parity.SENTENCES), axis=1)
+        np.savez_compressed(parity.FOLDER / f"{library}.npz", **arrays)

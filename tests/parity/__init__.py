@@ -1,6 +1,5 @@
 """Vectors of AllenNLP 2.10.1, TensorFlow (simple_elmo 0.9.2) and elmoformanylangs 0.0.4.post2, stored in `LIBRARY.npz`,
-of weights that NumPy's PCG64 makes from a seed. `python -m tests.parity` writes the files anew where the environment
-names a Python with each library, as in `.ci/peers`."""
+of weights that NumPy's PCG64 makes from a seed (tests/test_parity.py writes them)."""
 
 import json
 import subprocess
