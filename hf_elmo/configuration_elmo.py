@@ -243,42 +243,32 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         layers = range(self.num_hidden_layers + 1)
         if isinstance(self.layer_weights, int) and self.layer_weights in range(-len(layers), len(layers)):
             self.layer_weights = [float(layer == layers[self.layer_weights]) for layer in layers]
-        if self.id2label is None and self.label2id is not None:
-            self.id2label = {int(number): name for name, number in self.label2id.items()}
-            if len(self.id2label) < len(self.label2id):
-                raise ValueError(f"label2id is {self.label2id}, but each class needs a number of its own.")
         if self.id2label is not None:
             self.label2id = {name: int(number) for number, name in self.id2label.items()}
+        elif self.label2id is not None:
+            self.id2label = {int(number): name for name, number in self.label2id.items()}
         super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
         self.validate_architecture()  # here, so that it raises ValueError itself; transformers calls it on saving, too
 
     def validate_architecture(self) -> None:
         """Raises ValueError for fields that contradict each other, or that are out of their range."""
-
-        def error(field: str, rule: str) -> ValueError:
-            return ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
-
-        for field in ElmoTaskFields.__annotations__ | ElmoConfig.__annotations__:
-            value = getattr(self, field)
-            if type(value) in (int, float) and value <= 0 and not field.endswith(MAY_BE_ZERO):
-                raise error(field, "must be more than 0")
-        if self.hidden_size % 2:
-            raise error("hidden_size", "must be even: each direction has half of it")
-        if max((width for width, _ in self.char_filters), default=0) > self.max_word_length:
-            raise error("char_filters", f"no filter may be wider than a word, {self.max_word_length} (max_word_length)")
-        weights = self.layer_weights
-        if weights is not None and (isinstance(weights, int) or len(weights) != self.num_hidden_layers + 1):
-            raise error("layer_weights", "must be the index of a layer, or num_hidden_layers + 1 weights")
-        if len(set(self.id2label.values())) < len(self.id2label):
-            raise error("id2label", "each class needs a name of its own")
-        if (self.word_vocab_size is None) != (self.word_embedding_size is None):
-            raise error("word_embedding_size", "must be given together with word_vocab_size")
-        if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
-            raise error("classifier_pooling", "word vectors have no final state: set encoder_type")
-        if self.encoder_type == "esim" and not self.classifier_text_pairs:
-            raise error("encoder_type", "ESIM compares two texts: set classifier_text_pairs")
-        if not self.use_elmo and self.word_vectors_vocab_size is None:
-            raise error("use_elmo", "word_vectors_vocab_size is None, too: there is nothing to read")
+        widest = max([width for width, _ in self.char_filters], default=0)
+        weights = self.layer_weights  # still an integer if it is the index of no layer
+        lacks_weights = isinstance(weights, int) or len(weights or ()) not in (0, self.num_hidden_layers + 1)
+        word_sizes = self.word_vocab_size, self.word_embedding_size
+        broken = {
+            "hidden_size": self.hidden_size % 2 and "must be even: each direction has half of it",
+            "char_filters": widest > self.max_word_length and "no filter may be wider than a word (max_word_length)",
+            "layer_weights": lacks_weights and "must be the index of a layer, or num_hidden_layers + 1 weights",
+            "id2label": len({*self.id2label.values()}) < len(self.id2label) and "each class needs a name of its own",
+            "label2id": len({*self.label2id.values()}) < len(self.label2id) and "each class needs a number of its own",
+            "word_embedding_size": word_sizes.count(None) == 1 and "must be given together with word_vocab_size",
+        }
+        for name in ElmoTaskFields.__annotations__ | ElmoConfig.__annotations__ | broken:
+            value = getattr(self, name)
+            is_too_small = type(value) in (int, float) and value <= 0 and not name.endswith(MAY_BE_ZERO)
+            if rule := "must be more than 0" if is_too_small else broken.get(name):
+                raise ValueError(f"{name} is {value!r}, but {rule}.")
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

@@ -168,6 +168,10 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         self.reads_text_pairs = config.classifier_text_pairs
         # Without an encoder, the final states are those of the biLM, at `</S>` and `<S>`.
         self.reads_boundaries = config.classifier_pooling == "last" and config.encoder_type is None
+        if self.reads_boundaries and config.word_vectors_vocab_size is not None:
+            raise ValueError("classifier_pooling is 'last', but word vectors have no final state: set encoder_type.")
+        if config.encoder_type in ("esim", "decomposable") and not config.classifier_text_pairs:
+            raise ValueError(f"encoder_type is {config.encoder_type!r}, for two texts: set classifier_text_pairs.")
         self.classifier = ElmoClassificationHead(config)
         self.loss_function = sequence_classification_loss
         self.post_init()

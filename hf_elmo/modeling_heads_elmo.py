@@ -145,7 +145,6 @@ class ElmoBiLSTM(nn.Module):
         between_layers = dropout if num_layers > 1 else 0.0  # else PyTorch warns
         self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between_layers)
 
-    @torch.compiler.disable  # the lengths differ from batch to batch
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
         return self.lstm(self.dropout(vectors), mask).masked_fill(~mask[:, :, None], 0.0)
@@ -283,6 +282,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         super().__init__(config)
         if config.encoder_type not in self.encoder_types:
             raise ValueError(f"encoder_type is {config.encoder_type!r}, but must be one of {self.encoder_types}.")
+        if not config.use_elmo and config.word_vectors_vocab_size is None:
+            raise ValueError("use_elmo is False, but word_vectors_vocab_size is None: there is nothing to read.")
         self.num_labels = config.num_labels
         self.is_new = True  # the head, which then says at its first training step which learning rate it needs
         if config.use_elmo:

@@ -22,8 +22,7 @@ DERIVED = [
 # The first field is named.
 CONTRADICTIONS = [{"hidden_size": 21}, {"word_embedding_size": None, "word_vocab_size": 9}, {"num_scalar_mixes": 0}]
 CONTRADICTIONS += [{"id2label": {0: "neg", 1: "neg", 2: "pos"}}, {"label2id": {"neg": 0, "bad": 0, "pos": 1}}]
-CONTRADICTIONS += [{"word_vectors_vocab_size": 0, "use_elmo": False}, {"use_elmo": False}, {"encoder_type": "esim"}]
-CONTRADICTIONS += [{"classifier_pooling": "last", "word_vectors_vocab_size": 9}, {"layer_weights": [0.5, 0.5]}]
+CONTRADICTIONS += [{"word_vectors_vocab_size": 0, "use_elmo": False}, {"layer_weights": [0.5, 0.5]}]
 CONTRADICTIONS += [{"layer_weights": 3}, {"char_filters": TINY["char_filters"], "max_word_length": 2}]
 CONTRADICTIONS += [{"encoder_num_layers": 0, "encoder_type": "alternating"}, {"coreference_spans_per_word": -0.4}]
 CHANGED = {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"}

@@ -26,9 +26,19 @@ WRONG_LABELS = [
     ("answers", 1, {"start_positions": 5, "end_positions": 5}),  # after the passage
     ("answers", 2, {"start_positions": 0, "end_positions": 0}),  # no answer
 ]
+# The first field is named.
+CONTRADICTIONS = [("pooled", {"use_elmo": False}), ("tagger", {"encoder_type": "esim"})]
+CONTRADICTIONS += [("pooled", {"encoder_type": encoder}) for encoder in ("esim", "decomposable", "alternating")]
+CONTRADICTIONS += [("pooled", {"classifier_pooling": "last", **VECTORS}), ("tagger", heads.TWICE)]
 DROPOUTS = {"hidden_dropout": ["no head", "language models", "pooled"]}
 DROPOUTS |= {"classifier_dropout": ["pooled", "answers", "resolver 2018"]}
 DROPOUTS |= {"encoder_dropout": ["last", "biattentive", "answers"], "encoder_recurrent_dropout": ["roles", "highway"]}
+
+
+@pytest.mark.parametrize(("head", "changes"), CONTRADICTIONS, ids=str)
+def test_fields_that_a_head_cannot_have(head: str, changes: dict) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(changes))} is "):
+        make(head, **changes)
 
 
 @pytest.mark.parametrize("head", NETWORKS)
