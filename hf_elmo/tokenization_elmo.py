@@ -34,29 +34,25 @@ SENTENCE_END_WORD_ID = 3
 FIRST_WORD_ID = 4
 
 
-def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
+def words_to_character_ids(
+    words: Sequence[str], max_word_length: int = 50, character_ids: Mapping[str, int] | None = None
+) -> np.ndarray:
     """The character ids `[words, max_word_length]` int64 of words, numbered as in AllenNLP and bilm-tf: in each row a
     begin marker, the first `max_word_length - 2` bytes of UTF-8, each plus one, an end marker, and padding. Lone
-    surrogates, which UTF-8 cannot encode, are dropped."""
-    encoded = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
-    ids = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + 1
-    return _character_rows(ids, list(map(len, encoded)), max_word_length)
-
-
-def _character_rows(ids: Sequence[int], lengths: list[int], max_word_length: int) -> np.ndarray:
-    """The rows `[words, max_word_length]` of words of these lengths; `ids` are their character ids, word after word."""
-    ends = np.array(lengths, dtype=np.int64)
+    surrogates, which UTF-8 cannot encode, are dropped. With `character_ids`, the Unicode characters of a word are
+    numbered in place of its bytes; id 1 is that of all others."""
+    if character_ids is None:
+        cut = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
+        ids = np.frombuffer(b"".join(cut), dtype=np.uint8).astype(np.int64) + 1
+    else:
+        cut = [drop_surrogates(word)[: max_word_length - 2] for word in words]
+        ids = [character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
+    ends = np.array([len(word) for word in cut], dtype=np.int64)
     rows = np.full((len(ends), max_word_length), WORD_PADDING_ID, dtype=np.int64)
     rows[:, 0] = WORD_BEGIN_ID
     rows[:, 1:-1][np.arange(1, max_word_length - 1) <= ends[:, None]] = ids
     rows[np.arange(len(ends)), ends + 1] = WORD_END_ID
     return rows
-
-
-def _with_word_ids(rows: np.ndarray, words: Sequence[str], word_ids: Mapping[str, int]) -> np.ndarray:
-    """The rows of words, with the ids of the words as their last column."""
-    ids = np.array([word_ids.get(word, UNKNOWN_WORD_ID) for word in words], dtype=np.int64)
-    return np.concatenate((rows, ids[:, None]), axis=1)
 
 
 def embedded_ids(vocabulary: Iterable[str]) -> list[int]:
@@ -68,7 +64,7 @@ def embedded_ids(vocabulary: Iterable[str]) -> list[int]:
 
 
 class CharacterVocabulary:
-    """Spells words with Unicode characters in place of bytes, and numbers the words that the biLM embeds as a whole.
+    """The Unicode characters that spell words in place of bytes, and the words that the biLM embeds as a whole.
     The markers have the ids 257 to 261, as with bytes; the characters have the ids below 257 and above 261.
 
     Args:
@@ -82,21 +78,10 @@ class CharacterVocabulary:
         self.embedded_words = None if embedded_words is None else list(embedded_words)
         ids = chain(range(UNKNOWN_CHARACTER_ID + 1, BOS_ID), count(WORD_PADDING_ID + 1))
         self.character_ids = dict(zip(self.characters, ids, strict=False))
+        self.size = max([WORD_PADDING_ID, *self.character_ids.values()]) + 1  # the rows of the character embedding
         self.names = {character_id: character for character, character_id in self.character_ids.items()}
-        self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
-
-    @property
-    def size(self) -> int:
-        """Number of rows of the character embedding, including row 0 and the markers."""
-        return max([WORD_PADDING_ID, *self.character_ids.values()]) + 1
-
-    def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
-        """The rows of words, as of [`words_to_character_ids`] but of characters. If whole words are embedded, one more
-        column has the id of the (cut) word."""
-        cut = [drop_surrogates(word)[: max_word_length - 2] for word in words]
-        ids = [self.character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
-        rows = _character_rows(ids, list(map(len, cut)), max_word_length)
-        return rows if self.embedded_words is None else _with_word_ids(rows, cut, self._word_ids)
+        words = self.embedded_words
+        self.word_ids = None if words is None else dict(zip(words, count(FIRST_WORD_ID), strict=False))
 
     @classmethod
     def load(cls, path: str | Path) -> "CharacterVocabulary":
@@ -198,49 +183,33 @@ class ElmoTokenizer(TokenizersBackend):
     boundaries `<S>` and `</S>`, zeros for padding. Any string can be spelled, so no word is unknown.
 
     Args:
-        word_splitting (`str`, defaults to `"lm1b"`):
-            How text is split. `"lm1b"`: as in the 1 Billion Word Benchmark, on which the published English models were
-            trained; case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become plain, and
-            invisible characters are no words.
-            `"whitespace"`: at whitespace only, for tokenized text. `"characters"`: each character that is not
-            whitespace is a word, as in proteins. Lists of words (`is_split_into_words=True`) are never split further.
-        max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
-        split_special_tokens (`bool`, defaults to `True`):
-            Whether `<S>` and `</S>` in a text are ordinary words; `False` makes them sentence boundaries.
-        vocab_file (`str`, *optional*): File of the language model's softmax words, one per line, most frequent first.
-        words_file (`str`, *optional*):
-            File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is given,
-            calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for unlisted
-            words. A word is looked up as it is, then in lower case; with `word_case` only as `"cased"` or `"lower"`.
-        null_word (`str`, *optional*): A word to be put after each text (Parikh et al. 2016, section 3.1).
-        word_characters (`bool` or `str`, defaults to `False`): Whether calls also return `word_characters [batch,
-            positions, longest]`, the Unicode numbers of the characters of words, which are not cut, and zeros
-            elsewhere; with `"bytes"`, the ids of bytes and markers as in `input_ids`.
-        character_vocab_file (`str`, *optional*):
-            JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
-            embedded words, each row of `input_ids` ends with the id of the word.
-        embeds_words (`bool`, defaults to `False`): Whether each row of `input_ids` ends with the id of the word in
-            `vocab_file`, as a model reads it that embeds these words (`ElmoConfig.word_vocab_size`). A word that is not
-            in the file has the id of `<UNK>`.
+        word_splitting: How text is split. `"lm1b"`: as in the 1 Billion Word Benchmark, on which the published English
+            models were trained; case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become
+            plain, and invisible characters are no words. `"whitespace"`: at whitespace only, for tokenized text.
+            `"characters"`: each character that is not whitespace is a word, as in proteins. Lists of words
+            (`is_split_into_words=True`) are never split further.
+        max_word_length: Length to which words are cut and padded, including the two markers.
+        split_special_tokens: Whether `<S>` and `</S>` in a text are ordinary words; `False` makes them boundaries.
+        vocab_file: File of the language model's softmax words, one per line, most frequent first.
+        words_file: File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is
+            given, calls also return `word_vector_ids [batch, positions]`: 0 for padding, 1 for boundaries, 2 for
+            unlisted words. A word is looked up as it is, then in lower case.
+        word_case: `"cased"` or `"lower"`: a word is looked up only as it is, or only in lower case.
+        null_word: A word to be put after each text (Parikh et al. 2016, section 3.1).
+        word_characters: Whether calls also return `word_characters [batch, positions, longest]`, the Unicode numbers of
+            the characters of words, which are not cut, and zeros elsewhere; with `"bytes"`, the ids of bytes and
+            markers as in `input_ids`.
+        character_vocab_file: JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of
+            bytes. If it has embedded words, each row of `input_ids` ends with the id of the word.
+        embeds_words: Whether each row of `input_ids` ends with the id of the word in `vocab_file`, as a model reads it
+            that embeds these words (`ElmoConfig.word_vocab_size`). A word that is not in the file has the id of
+            `<UNK>`.
 
     Raises:
         KeyError: `word_splitting` is unknown.
         ValueError: in a call, a text is a list of words without `is_split_into_words=True`, or a string with it.
 
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoTokenizer
-
-    >>> tokenizer = ElmoTokenizer()
-    >>> encoded = tokenizer(["Don't panic!", "Mr. Smith's towel"], padding=True, return_tensors="pt")
-    >>> encoded["input_ids"].shape
-    torch.Size([2, 6, 50])
-    >>> tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True)
-    ["Don 't panic !", "Mr. Smith 's towel"]
-    >>> tokenizer.split_into_words(["Don't panic!", ["New York", "!"]])
-    [['Don', "'t", 'panic', '!'], ['New York', '!']]
-    ```"""
+    `tokenizer(["Don't panic!", "Mr. Smith's towel"], padding=True, return_tensors="pt")` is what a model reads."""
 
     _auto_class = "AutoTokenizer"
     vocab_files_names = {  # noqa: RUF012
@@ -278,23 +247,15 @@ class ElmoTokenizer(TokenizersBackend):
         self.cache: dict[str, Any] = {}  # what the file gives; datasets leaves this attribute out of its hash
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         kwargs = {"bos_token": "<S>", "eos_token": "</S>", "unk_token": "<UNK>", "pad_token": "<pad>", **kwargs}
-        rows = _character_rows([BOS_ID, EOS_ID], [1, 1], max_word_length)
+        rows = words_to_character_ids("<>", max_word_length, {"<": BOS_ID, ">": EOS_ID})
         rows = np.hstack((rows, [[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]]))  # [2, at least row_length]
         self._boundaries = dict(zip((str(kwargs["bos_token"]), str(kwargs["eos_token"])), rows, strict=True))
         self.null_word = null_word
-        super().__init__(
-            word_splitting=word_splitting,
-            max_word_length=max_word_length,
-            split_special_tokens=split_special_tokens,
-            words_file=words_file,
-            character_vocab_file=character_vocab_file,
-            embeds_words=embeds_words,
-            word_case=word_case,
-            word_characters=word_characters,
-            null_word=null_word,
-            tokenizer_object=_make_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
-            **kwargs,
-        )
+        backend = _make_backend(word_splitting, kwargs.pop("tokenizer_object", None))
+        kwargs |= {"word_splitting": word_splitting, "max_word_length": max_word_length, "word_case": word_case}
+        kwargs |= {"split_special_tokens": split_special_tokens, "embeds_words": embeds_words, "null_word": null_word}
+        files = {"words_file": words_file, "character_vocab_file": character_vocab_file}
+        super().__init__(tokenizer_object=backend, word_characters=word_characters, **files, **kwargs)
         self.update_post_processor()
         self.word_characters = word_characters
         self.word_case = word_case
@@ -361,8 +322,11 @@ class ElmoTokenizer(TokenizersBackend):
         self.cache = {}
 
     @property
-    def _word_ids(self) -> dict[str, int]:
-        """The ids of the words of `vocabulary`; a word `<S>` or `</S>` of a text is unknown, like `<UNK>`."""
+    def _word_ids(self) -> dict[str, int] | None:
+        """The ids of the words that the biLM embeds as a whole; `None` if it embeds none. A word `<S>` or `</S>` of a
+        text is unknown, like `<UNK>`."""
+        if self.character_vocab is not None or not self.embeds_words:
+            return self.character_vocab and self.character_vocab.word_ids
         if "word_ids" not in self.cache:
             ids = zip(self.vocabulary, embedded_ids(self.vocabulary), strict=True)
             self.cache["word_ids"] = {word: word_id for word, word_id in ids if word_id >= FIRST_WORD_ID}
@@ -371,15 +335,19 @@ class ElmoTokenizer(TokenizersBackend):
     @property
     def row_length(self) -> int:
         """Length of a row of `input_ids`: a word's characters, and the word's id if whole words are embedded."""
-        has_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
-        return self.max_word_length + 1 if self.embeds_words or has_words else self.max_word_length
+        return self.max_word_length + (self._word_ids is not None)
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
         """The ids `[words, row_length]` int64 of words; `<S>` and `</S>` are spelled like other words."""
+        character_ids = None
         if self.character_vocab is not None:
-            return self.character_vocab.spell(words, self.max_word_length)
-        rows = words_to_character_ids(words, self.max_word_length)
-        return _with_word_ids(rows, words, self._word_ids) if self.embeds_words else rows
+            character_ids = self.character_vocab.character_ids
+            words = [drop_surrogates(word)[: self.max_word_length - 2] for word in words]  # also for their own ids
+        rows = words_to_character_ids(words, self.max_word_length, character_ids)
+        if self._word_ids is not None:
+            rows = np.pad(rows, ((0, 0), (0, 1)))
+            rows[:, -1] = [self._word_ids.get(word, UNKNOWN_WORD_ID) for word in words]
+        return rows
 
     @property
     def vocab_size(self) -> int:
@@ -541,8 +509,7 @@ class ElmoTokenizer(TokenizersBackend):
             arrays = [np.asarray(to_py_obj(text), dtype=np.int64) for text in texts]
             if TOKEN_COLUMNS[name] == 2:
                 width = self.row_length if name == "input_ids" else max(array.shape[-1] for array in arrays)
-                arrays = [array.reshape(len(array), array.shape[-1]) for array in arrays]
-                arrays = [np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays]
+                arrays = [np.pad(x.reshape(len(x), x.shape[-1]), ((0, 0), (0, width - x.shape[-1]))) for x in arrays]
             column = [np.insert(array, 0, 0, axis=0)[of_text] for array, of_text in zip(arrays, places, strict=True)]
             columns[name] = column if return_tensors else [text.tolist() for text in column]
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
@@ -587,9 +554,9 @@ class ElmoTokenizer(TokenizersBackend):
         return [self._token_of(x) for x in ids.tolist() if not (skip_special_tokens and x[1] in self.all_special_ids)]
 
     def _token_of(self, row: Sequence[int]) -> str:
-        if row[1] in self.all_special_ids:
-            names = (self.pad_token, self.bos_token, self.eos_token)
-            return str(names[self.all_special_ids.index(row[1])])
+        special = {0: self.pad_token, BOS_ID: self.bos_token, EOS_ID: self.eos_token}
+        if row[1] in special:
+            return str(special[row[1]])
         ids = row[1 : row.index(WORD_END_ID)]
         if self.character_vocab is None:
             return bytes(character_id - 1 for character_id in ids).decode("utf-8", "replace")
@@ -602,23 +569,15 @@ class ElmoTokenizer(TokenizersBackend):
         rows = np.asarray(token_ids).reshape(-1, self.row_length)
         return self.convert_tokens_to_string(self.convert_ids_to_tokens(rows, skip_special_tokens))
 
-    def get_special_tokens_mask(
-        self, token_ids_0: Any, token_ids_1: Any = None, already_has_special_tokens: bool = False
-    ) -> list[int]:
-        """1 for boundaries and padding, 0 for words. Without `already_has_special_tokens`, adds boundaries first."""
-        if already_has_special_tokens:
-            return [int(row[1] in self.all_special_ids) for row in np.asarray(token_ids_0).tolist()]
-        sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
-        return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
+    def get_special_tokens_mask(self, token_ids_0: Any, *args: Any, **kwargs: Any) -> list[int]:
+        """As in transformers, of rows of character ids with boundaries: 1 for boundaries and padding, 0 for words."""
+        rows = np.asarray(token_ids_0).reshape(-1, self.row_length)
+        return super().get_special_tokens_mask(rows[:, 1].tolist(), *args, **kwargs)
 
     def _save_pretrained(self, save_directory: str, filename_prefix: str | None = None, **kwargs: Any) -> tuple:
+        """As in transformers. Also writes the words of the softmax, the words with a vector and the characters, if
+        there are any; the files of the latter two that another tokenizer left are removed: they would be loaded."""
         saved = super()._save_pretrained(save_directory, filename_prefix=filename_prefix, **kwargs)
-        return saved + self.save_vocabulary(save_directory, filename_prefix)
-
-    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Writes the words of the softmax, the words with a vector and the characters into a folder, if there are any;
-        the files of the latter two that another tokenizer left there are removed, because they would be loaded."""
-        saved = []
         prefix = f"{filename_prefix}-" if filename_prefix else ""
         words: dict[str, Any] = {"vocab_file": self.vocabulary, "words_file": self.words}
         for name, part in {**words, "character_vocab_file": self.character_vocab}.items():
@@ -629,5 +588,5 @@ class ElmoTokenizer(TokenizersBackend):
                 target.write_bytes("".join(f"{word}\n" for word in part).encode())
             elif name != "vocab_file":
                 target.unlink(missing_ok=True)
-            saved += [] if part is None else [str(target)]
-        return tuple(saved)
+            saved += () if part is None else (str(target),)
+        return saved
