@@ -70,7 +70,6 @@ def token_masks(
     default those with their ids; without ids, the ends of each row. Padding may be marked as a boundary, too."""
     if torch.jit.is_tracing():  # the lengths of the example would be part of the trace
         raise RuntimeError("a trace is right for the lengths of its example only: use hf_elmo.conversion.export_onnx.")
-    is_boundary = None
     if input_ids is not None:
         is_token = (input_ids != 0).any(2)
         character = input_ids[:, :, 1]  # the only one, between the markers of a word's begin and end
@@ -80,10 +79,9 @@ def token_masks(
         is_boundary = word_vector_ids == BOUNDARY_ID
     else:
         is_token = vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
-    if attention_mask is not None:
-        is_token = attention_mask.bool()
-    if special_tokens_mask is not None:
-        is_boundary = special_tokens_mask.bool()
+        is_boundary = None
+    is_token = is_token if attention_mask is None else attention_mask.bool()
+    is_boundary = is_boundary if special_tokens_mask is None else special_tokens_mask.bool()
     if is_boundary is None:
         position = is_token.cumsum(1)
         is_boundary = (position == 1) | (position == position[:, -1:])
@@ -257,37 +255,35 @@ def has_instructions(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the device has instructions for matrix products in `dtype`; a CPU without them is many times slower."""
     if device.type != "cpu" or dtype.itemsize > 2:
         return True
-    if (kernels := _kernels()) is not None:
-        return dtype == torch.bfloat16 and kernels.multiplies_bfloat16()
+    kernels = _kernels()
     has = getattr(torch.cpu, "get_capabilities", dict)()  # from PyTorch 2.11 on
-    return dtype == torch.bfloat16 and bool(has.get("avx512_bf16") or has.get("bf16"))
+    has_bfloat16 = kernels.multiplies_bfloat16() if kernels else has.get("avx512_bf16") or has.get("bf16")
+    return dtype == torch.bfloat16 and bool(has_bfloat16)
 
 
 def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
     """[`bilstm_layer`] in plain PyTorch, for every device, gradients of any order and forward-mode differentiation: one
     product gives the input's part of all gates, then each step adds the part of the state."""
-    # A GPU computes all directions in one product. A CPU is faster with one direction at a time, and copies no weights.
-    together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
-    results = []
-    for first in range(0, len(call.weights), together):
-        part = slice(first, first + together)
-        inputs, hidden, cell = (tensor[part] for tensor in (call.inputs, call.hidden, call.cell))
-        weights = stack_directions(call.weights[part], inputs.dtype)
-        input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
-        outputs = []
-        finished = []
-        for gates in input_half.split(list(call.batch_sizes), dim=1):
-            if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
-                finished.append((hidden[:, size:], cell[:, size:]))
-                hidden = hidden[:, :size]
-                cell = cell[:, :size]
-            hidden, cell = lstm_step(gates, hidden, cell, weights, (call.cell_clip, call.proj_clip))
-            outputs.append(hidden)
-        finished.append((hidden, cell))
-        last = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
-        results.append((torch.cat(outputs, dim=1), *last))
-    outputs, hidden, cell = (torch.cat(tensors) for tensors in zip(*results, strict=True))
-    return outputs, (hidden, cell)
+    if call.inputs.is_cpu and len(call.weights) > 1:  # faster one direction at a time, and copies no weights
+        parts = zip(call.inputs.split(1), call.hidden.split(1), call.cell.split(1), call.weights, strict=True)
+        each = [lstm_directions(LstmCall(x, h, c, call.batch_sizes, [own], *call[5:])) for x, h, c, own in parts]
+        both, states = zip(*each, strict=True)
+        return torch.cat(both), tuple(map(torch.cat, zip(*states, strict=True)))
+    hidden = call.hidden
+    cell = call.cell
+    weights = stack_directions(call.weights, call.inputs.dtype)
+    input_half = torch.baddbmm(weights.bias.unsqueeze(1), call.inputs, weights.weight_ih.mT)
+    outputs = []
+    finished = []
+    for gates in input_half.split(list(call.batch_sizes), dim=1):
+        if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
+            finished.append((hidden[:, size:], cell[:, size:]))
+            hidden = hidden[:, :size]
+            cell = cell[:, :size]
+        hidden, cell = lstm_step(gates, hidden, cell, weights, (call.cell_clip, call.proj_clip))
+        outputs.append(hidden)
+    finished.append((hidden, cell))
+    return torch.cat(outputs, dim=1), tuple(torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
 
 
 def stack_directions(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
@@ -584,14 +580,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
         where hf_elmo is not installed."""
-        # A configuration that was loaded with another class may still name what belongs to the other class.
-        own = self.is_remote_code()
+        current = type(self)
+        # transformers saves the source file and the name of the class, of which `fully_shard` makes one of PyTorch's.
+        self.__class__ = next(each for each in current.__mro__ if not each.__module__.startswith("torch."))
         for name in ("scalar_mix_alignment", "settled_start"):  # of a biLM from elsewhere, `head.elmo = other`
             setattr(self.config, name, getattr(self.base_model.config, name))
+        # A configuration that was loaded with another class may still name what belongs to the other class.
+        own = self.is_remote_code()
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if own else None
         vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
-        current = type(self)
-        self.__class__ = self._class_of_code()  # transformers looks for the class's source file and name
         try:
             super().save_pretrained(save_directory, **kwargs)
         finally:
@@ -600,12 +597,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     @classmethod
     def is_remote_code(cls) -> bool:
         """Whether transformers saves the class's source file: for hf_elmo's classes, not for a user's subclass."""
-        return "_auto_class" in vars(cls._class_of_code())
-
-    @classmethod
-    def _class_of_code(cls) -> type:
-        """The class itself, or that from which PyTorch's `fully_shard` has made it."""
-        return next(each for each in cls.__mro__ if not each.__module__.startswith("torch."))
+        return "_auto_class" in vars(cls)
 
     def freeze_bilm(self, frozen: bool = True) -> None:
         """Freezes the character CNN and the biLM (or trains them if not `frozen`), and sets `config.freeze_bilm`."""
@@ -800,13 +792,8 @@ class ElmoModel(ElmoPreTrainedModel):
             return ElmoModelOutput(hidden_states=hidden_states, state=state, layers=tuple(layers))
         alignment = self.scalar_mix.alignment
         mixes = tuple(read.pad(mix(layers, alignment)) for mix in (self.scalar_mix, *self.further_mixes))
-        return ElmoModelOutput(
-            last_hidden_state=mixes[0],
-            pooler_output=mean_over(mixes[0], mask & ~boundaries),
-            hidden_states=hidden_states,
-            scalar_mixes=mixes if len(mixes) > 1 else None,
-            state=state,
-        )
+        pooled = mean_over(mixes[0], mask & ~boundaries)
+        return ElmoModelOutput(mixes[0], pooled, hidden_states, mixes if len(mixes) > 1 else None, state)
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read_directions(
