@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from hf_elmo.configuration_elmo import BOS_ID, PUBLISHED_FILTERS, ElmoConfig
+from hf_elmo.configuration_elmo import BOS_ID, ElmoConfig
 from hf_elmo.tokenization_elmo import FIRST_WORD_ID, CharacterVocabulary
 
 from .allennlp import Entry, read_tensors, reorder
@@ -23,7 +23,7 @@ SAMPLE: dict[str, dict[str, Any]] = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
     "token_embedder": {"name": "cnn", "activation": "relu", "n_highway": 2, "word_dim": 100, "char_dim": 50},
 }
-SAMPLE["token_embedder"] |= {"filters": list(map(list, PUBLISHED_FILTERS)), "max_characters_per_token": 50}
+SAMPLE["token_embedder"] |= {"filters": ElmoConfig().char_filters, "max_characters_per_token": 50}
 SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # their content is SAMPLE
 
 NAMES = ("token_embedder.convolutions.", "token_embedder.highways", "token_embedder.projection", "encoder")

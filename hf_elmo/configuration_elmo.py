@@ -32,8 +32,6 @@ SENTENCE_TRANSFORMERS = {
     '"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}',
 }
 IGNORE_INDEX = -100  # in place of a label at positions without a label, as in torch.nn.CrossEntropyLoss
-# The character filters of all published models: (width in characters, number of filters).
-PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 @dataclass(kw_only=True, repr=False)
@@ -44,8 +42,7 @@ class ElmoTaskFields:
         use_elmo: Whether a head reads ELMo; if not, it reads word vectors alone.
         word_vectors_vocab_size: Number of rows of a word embedding x that is concatenated to ELMo, `[x; ELMo]` (Peters
             et al. 2018, section 3.3): the tokenizer's words plus 3 (padding, boundary, unknown). `None`: ELMo alone.
-        word_vectors_size: Size of each word vector.
-        freeze_word_vectors: Whether the word vectors are kept fixed in training.
+        word_vectors_size, freeze_word_vectors: Size of each word vector; whether they are kept fixed in training.
         word_characters: Characters with an embedding, of size `word_characters_size`, from which further features of
             words are computed, beside ELMo: by convolutions, `word_characters_filters` as `char_filters`, or by an
             LSTM of `word_characters_hidden_size` (Ma and Hovy 2016; Lample et al. 2016). `None`: no such features.
@@ -58,8 +55,7 @@ class ElmoTaskFields:
             each layer in both directions; for classifiers `"biattentive"` (McCann et al. 2017) and, for pairs of texts,
             `"esim"` (Chen et al. 2017) and `"decomposable"` (Parikh et al. 2016), which ignore `classifier_pooling`;
             for questions `"attention_flow"` (Clark and Gardner 2018), also by `None`, and `"bidaf"` (Seo et al. 2017).
-        encoder_hidden_size: Size of each direction of the encoder's LSTMs.
-        encoder_num_layers: Number of layers of the LSTM that reads the word vectors.
+        encoder_hidden_size, encoder_num_layers: Size of each direction, and number of layers, of the encoder's LSTM.
         encoder_dropout: Dropout on the input of the encoder's LSTMs, and on the second mix of ELMo (`elmo_at_output`).
         encoder_recurrent_dropout: Dropout on the output of each layer of highway LSTMs, with one mask for all words of
             a text (Gal and Ghahramani 2016).
@@ -67,8 +63,7 @@ class ElmoTaskFields:
         bidaf_modeling_size, bidaf_end_size: Sizes of this LSTM and of that for the ends of answers, in each direction.
         classifier_pooling: How the words of a text are pooled: `"mean"`, `"max"`, `"last"` (each direction's final
             state) or `"attention"` (a mean weighted by the softmax of learned scores).
-        classifier_hidden_size: Size of a hidden layer before the classifier or tagger; `None` for no layer.
-        classifier_activation: Of this layer.
+        classifier_hidden_size, classifier_activation: Of a layer before the classifier or tagger; `None` for no layer.
         classifier_dropout: Dropout on the classifier's input.
         classifier_maxout_sizes, classifier_maxout_pool: Of a biattentive network whose classifier is a maxout layer
             (Goodfellow et al. 2013), the sizes of the maxout layers before it, and the number of linear maps of each.
@@ -167,8 +162,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         cell_projection: Whether the LSTM projects its output to `projection_size`. By default it does, unless
             `cell_size` equals it.
         num_hidden_layers: Number of LSTM layers in each direction.
-        cell_clip: Bound on the absolute cell state; `None` for no bound.
-        proj_clip: Bound on the absolute projected output; `None` for no bound.
+        cell_clip, proj_clip: Bounds on the absolute cell state and the absolute projected output; `None` for no bound.
         use_skip_connections: Whether each layer from the second on adds its input to its output.
         hidden_dropout: Dropout on the inputs of the LSTM layers and of the softmax.
         settled_start: Whether a call without `state` starts from the state that `hf_elmo.settle` saved, not from zeros.
@@ -196,7 +190,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     char_vocab_size: int = WORD_PADDING_ID + 1
     char_units: Literal["bytes", "unicode"] = "bytes"
     char_embedding_size: int = 16
-    char_filters: list | tuple = PUBLISHED_FILTERS
+    char_filters: list | tuple = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     char_activation: Literal["relu", "tanh"] = "relu"
     num_highway_layers: int = 2
     char_projection: bool | None = None

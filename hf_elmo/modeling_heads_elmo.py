@@ -357,18 +357,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         state = inputs.state
         if state is not None and not carries:  # of all texts
             state = tuple(part.repeat(1, 1, len(masks), 1) for part in state)
+        how = {"attention_mask": inputs.attention_mask, "inputs_embeds": inputs.inputs_embeds, "return_dict": True}
+        how |= {"output_hidden_states": inputs.output_hidden_states, "use_cache": carries}
         outputs = []
-        for each in (packing, *others):
-            output = self.elmo(
-                inputs.input_ids,  # not by its name, so that a hook before the call gets it
-                attention_mask=inputs.attention_mask,
-                inputs_embeds=inputs.inputs_embeds,
-                state=state,
-                output_hidden_states=inputs.output_hidden_states,
-                use_cache=carries,
-                packing=each,
-                return_dict=True,
-            )
+        for each in (packing, *others):  # `input_ids` not by its name, so that a hook before the call gets it
+            output = self.elmo(inputs.input_ids, state=state, packing=each, **how)
             state = output.state
             outputs.append(output)
         if not others:
