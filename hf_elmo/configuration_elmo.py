@@ -261,7 +261,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         for name in ElmoTaskFields.__annotations__ | ElmoConfig.__annotations__ | broken:
             value = getattr(self, name)
             is_too_small = type(value) in (int, float) and value <= 0 and not name.endswith(MAY_BE_ZERO)
-            if rule := "must be more than 0" if is_too_small else broken.get(name):
+            rule = "must be more than 0" if is_too_small else broken.get(name)
+            if rule:
                 raise ValueError(f"{name} is {value!r}, but {rule}.")
 
     @classmethod

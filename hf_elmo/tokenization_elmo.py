@@ -208,8 +208,7 @@ class ElmoTokenizer(TokenizersBackend):
     Raises:
         KeyError: `word_splitting` is unknown.
         ValueError: in a call, a text is a list of words without `is_split_into_words=True`, or a string with it.
-
-    `tokenizer(["Don't panic!", "Mr. Smith's towel"], padding=True, return_tensors="pt")` is what a model reads."""
+    """
 
     _auto_class = "AutoTokenizer"
     vocab_files_names = {  # noqa: RUF012
@@ -323,8 +322,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def _word_ids(self) -> dict[str, int] | None:
-        """The ids of the words that the biLM embeds as a whole; `None` if it embeds none. A word `<S>` or `</S>` of a
-        text is unknown, like `<UNK>`."""
+        """The ids of the words that the biLM embeds, if it embeds any; `<S>` and `</S>` in a text are unknown words."""
         if self.character_vocab is not None or not self.embeds_words:
             return self.character_vocab and self.character_vocab.word_ids
         if "word_ids" not in self.cache:
@@ -342,11 +340,12 @@ class ElmoTokenizer(TokenizersBackend):
         character_ids = None
         if self.character_vocab is not None:
             character_ids = self.character_vocab.character_ids
-            words = [drop_surrogates(word)[: self.max_word_length - 2] for word in words]  # also for their own ids
+            words = [drop_surrogates(word)[: self.max_word_length - 2] for word in words]  # so they are looked up
         rows = words_to_character_ids(words, self.max_word_length, character_ids)
-        if self._word_ids is not None:
+        word_ids = self._word_ids
+        if word_ids is not None:
             rows = np.pad(rows, ((0, 0), (0, 1)))
-            rows[:, -1] = [self._word_ids.get(word, UNKNOWN_WORD_ID) for word in words]
+            rows[:, -1] = [word_ids.get(word, UNKNOWN_WORD_ID) for word in words]
         return rows
 
     @property
