@@ -67,7 +67,10 @@ def _read_text(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
 
 def _read_binary(path: str | os.PathLike) -> Iterator[tuple[str, np.ndarray]]:
     with open_file(path) as file:
-        count, size = map(int, file.readline(99).split())  # such as `3000000 300`; not of fastText, whose text is .vec
+        try:
+            count, size = map(int, file.readline(99).split())  # such as `3000000 300`
+        except ValueError as error:
+            raise ValueError(f"{path} is not in word2vec's binary format: of fastText, read the file .vec") from error
         for _ in range(count):
             word = bytearray()
             while (byte := file.read(1)) not in (b" ", b""):
