@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import all_names, convert, export, load
-from hf_elmo.conversion.published import PUBLISHED
+from hf_elmo.conversion.published import PUBLISHED, download, page
 from hf_elmo_cli import main
 from tests.factories import contents, write_lines
 from tests.kills import run_with_kills
@@ -25,6 +25,7 @@ from tests.source_files import make_options, write_files, write_published
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
 COPIES = {"pubmed": ("lm1b", "en"), "seqvec": ("characters", None), "manylangs-ko": ("whitespace", "ko")}
+TRIED = ["small", "original", "manylangs-ja", "embeddia-sl", "nlpl-201"]
 # What a network that asks for a login serves with status 200.
 PAGE = b"\n<!DOCTYPE html><title>Log in to this network</title>"
 
@@ -189,3 +190,41 @@ def test_a_download_resumes_at_the_second_address_and_the_cache_keeps_it(host, t
     assert ElmoModel.from_pretrained(convert("pubmed", tmp_path / "out", cache_dir=tmp_path / "other"))
     kept = {file.name: file.read_bytes() for file in (tmp_path / "other" / "pubmed").glob("[!.]*")}
     assert kept == {name.rpartition("/")[2]: content for name, content in files.items()}
+
+
+@pytest.mark.slow
+def test_published_models_are_tried(tmp_path, monkeypatch) -> None:
+    """`.ci/published` on small models in place of the published ones."""
+    pytest.importorskip("sklearn")
+    from benchmarks import published
+
+    cache = tmp_path / "cache"
+    for name in TRIED:
+        write_published(cache, name, [["今", "潮水", "退"], ["川", "の", "橋", "を", "渡る", "。"]])
+
+    def cached(name: str, _: Path) -> list[Path]:
+        if name not in TRIED:
+            raise ConnectionError(name)
+        return download(name, cache)
+
+    monkeypatch.setattr(published, "download", cached)
+    monkeypatch.setattr(published, "convert", lambda name, out, **_: convert(name, out, cache_dir=cache))
+    uses = [f"bank\tN\t1-2\tThe bank {n} closes .\tOn the bank {n % 7} ." for n in range(40)]
+    for part in ("train", "dev", "test"):
+        write_lines(tmp_path / "wic" / part / f"{part}.data.txt", uses)
+        write_lines(tmp_path / "wic" / part / f"{part}.gold.txt", "TF" * 20)
+    monkeypatch.setattr(published, "NUMBERS", [number for number in published.NUMBERS if number.model in TRIED])
+    out = tmp_path / "published.json"
+    arguments = [*TRIED, "--data", str(tmp_path), "--out", str(out)]
+    assert published.main(["pubmed", *arguments]) == 1  # it is not in the cache
+    found = json.loads(out.read_text("utf-8"))
+    assert [row["model"] for row in found if row["check"] == "failed"] == ["pubmed"]
+    compared = [row for row in found if "published" in row]
+    assert len(compared) == 8
+    assert not any(row["right"] for row in compared)  # these are other models
+    english = [name for name in TRIED if page(name).data.language == "en"]
+    assert [row["model"] for row in found if row["check"].startswith("WiC")] == english
+    values = {(row["model"], row["check"]): tuple(row["found"]) for row in compared}
+    right = [number._replace(values=values[number.model, number.address]) for number in published.NUMBERS]
+    monkeypatch.setattr(published, "NUMBERS", right)
+    assert published.main(arguments) == 0

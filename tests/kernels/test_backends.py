@@ -13,7 +13,7 @@ from hf_elmo.kernels import lstm_onednn, tensors
 from hf_elmo.kernels.backends import NAMES
 from hf_elmo.modeling_elmo import LstmCall
 from tests.kernels import machine
-from tests.lstm_layers import compute, random_call, record, reference
+from tests.test_lstm import compute, random_call, record, reference
 
 ON = NAMES - {"int8"}
 SETTINGS = {"off": set(), "fused": {"fused"}, "fused, int8": {"fused", "int8"}, "on": ON, "": ON}

@@ -22,7 +22,7 @@ from hf_elmo.kernels.word_cache import WordVectors
 from hf_elmo.modeling_elmo import ElmoCharacterEncoder
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.kernels import machine
-from tests.lstm_layers import record
+from tests.test_lstm import record
 from tests.test_modeling_numbers import ARCHITECTURES, make
 
 WORDS = ["the", "cat", "", "a", "Ünïcödé", "日本語", "😀", "the", "aaaa", "x" * 47, "y" * 48, "z" * 90, "banana", "a"]

@@ -13,7 +13,7 @@ from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.kernels.lstm_onednn import run_cell
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights
 from tests.kernels import machine
-from tests.lstm_layers import CLIPS, assert_near, flat, random_call, reference
+from tests.test_lstm import CLIPS, assert_near, flat, random_call, reference
 
 BACKENDS = {backend.name: backend for backend in WITHOUT_GRADIENTS["lstm"]}
 

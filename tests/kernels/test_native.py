@@ -14,7 +14,7 @@ from hf_elmo.cli.environment import describe_environment
 from hf_elmo.kernels import native
 from hf_elmo.kernels.native import LANES
 from tests.kernels import machine
-from tests.lstm_layers import assert_near, compute, random_call, record, reference
+from tests.test_lstm import assert_near, compute, random_call, record, reference
 
 AVX512 = "skylake-avx512 -mavx512vnni -mavx512bf16"
 pytestmark = pytest.mark.skipif(machine.missing("C") is not None, reason="no C compiler")

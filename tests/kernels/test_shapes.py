@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hf_elmo import ElmoConfig, ElmoModel, kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
 from tests.factories import TINY, small_model
-from tests.lstm_layers import random_call
+from tests.test_lstm import random_call
 
 CALLS = {"few rows": [3, 3, 1], "many rows": [9, 8], "one row": [1] * 4}
 # Tensors of the same shape in other places of memory, beside which there is NaN.
