@@ -48,7 +48,7 @@ BEGINNINGS = {
     "conll": r"-DOCSTART-|#begin document|# (newdoc|newpar|(sent_id|text|global\.columns) =)",
     "fasta": r">\S.*\n([A-Z*-]+|[a-z*-]{20,})\n",
     "jsonl": r'[\[{]\s*\n\s*["\[{]|\[\s*\{|\["[^"]*"\s*[],]|\{\s*"[^"]+":',
-    "xml": r"(?i)<\?xml|<!DOCTYPE|<(html|corpus|tei|doc)\b",
+    "xml": r"(?i)<\?xml|<!DOCTYPE|<(html|corpus|tei|doc|svg|tmx|(src|ref|tst)set)\b",
 }
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 DOUBLED = re.compile('"(?:[^"]*"")+[^"]*"')  # a field in quotes that doubles those within it
@@ -251,7 +251,7 @@ class Rows:
         # pandas names columns that have no names by their numbers.
         has_names = {*DEFAULT_COLUMNS} & {*map(str.lower, row)} or row in (numbers, ["", *numbers[:-1]])
         names = numbers if given and given <= {*range(-len(row), len(row))} and not has_names else row
-        where += " (its columns' names; else text_column is a number, or input_format='tsv' or input_format='conll')"
+        where += " (names of columns; if not, pass text_column as a number, input_format='tsv' or input_format='conll')"
         separator = r"[ ,;|\t]" if self.text_column is None else r"\S[;|\t]\S"
         if len(row) == 1 and re.search(separator, re.sub(r"&#?\w+;", "", row[0])):
             raise ValueError(f"{where}: the only column is {row[0]!r:.60}")
