@@ -70,9 +70,8 @@ def peer(name: str, find: Callable[[str], Any]) -> Callable[[], Any]:
 
 
 # The Python of an environment with AllenNLP 2.10.1, elmoformanylangs 0.0.4.post2 or simple_elmo 0.9.2; and modules.
-allennlp_python = peer("ELMO_ALLENNLP_PYTHON", os.environ.get)
-manylangs_python = peer("ELMO_MANYLANGS_PYTHON", os.environ.get)
-simple_elmo_python = peer("ELMO_SIMPLE_ELMO_PYTHON", os.environ.get)
+names = ("ALLENNLP", "MANYLANGS", "SIMPLE_ELMO")
+allennlp_python, manylangs_python, simple_elmo_python = (peer(f"ELMO_{it}_PYTHON", os.environ.get) for it in names)
 tensorflow, spacy = (peer(name, lambda it: find_spec(it) and import_module(it)) for name in ("tensorflow", "spacy"))
 
 

@@ -27,7 +27,6 @@ ENCODERS |= {
     "biattentive of pairs": {**heads.CLASSIFIERS["biattentive"], **PAIRS},
 }
 make = partial(heads.make, "pooled")
-LABELS = 3
 SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
 MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}
 HEAD = {f"classifier.{name}" for name in (*MIX, "out_proj.weight", "out_proj.bias")}
@@ -164,7 +163,7 @@ def test_texts_start_from_the_state(tokenizer, head: str) -> None:
 
 @pytest.mark.parametrize(("problem", "loss", "labels"), PROBLEMS.values(), ids=PROBLEMS)
 def test_the_problem_type_of_the_labels(inputs, problem: str, loss: Callable, labels: Tensor) -> None:
-    model = make(num_labels=1 if problem == "regression" else LABELS)
+    model = make(num_labels=1 if problem == "regression" else 3)
     output = model(**inputs, labels=labels)
     assert model.config.problem_type == problem
     targets = labels.view(-1, 1).float() if problem == "regression" else labels
@@ -210,7 +209,7 @@ def trained(model: torch.nn.Module) -> set[str]:
 @pytest.mark.parametrize("frozen", [True, False])
 def test_what_is_trained_is_switched_and_saved(tmp_path, model_class: type, frozen: bool) -> None:
     """Language models train the biLM, whatever the configuration says, until `freeze_bilm` is called."""
-    model = small_model(model_class, num_labels=LABELS, vocab_size=7, freeze_bilm=frozen)
+    model = small_model(model_class, num_labels=3, vocab_size=7, freeze_bilm=frozen)
     every = {name for name, _ in model.named_parameters()} - {f"elmo.{name}" for name in MIX}
     few = TRAINED[model_class]
     of_frozen = every if model_class is ElmoForPreTraining else few

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -105,14 +104,15 @@ def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 def test_a_users_script_is_typed() -> None:
+    pytest.importorskip("mypy")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent"]
     subprocess.run([*command, "tests/typed_script.py"], check=True, cwd=ROOT)
 
 
 def build_wheel(folder: Path, platform_name: str) -> Path:
     """A wheel with compiled kernels, built of a copy, so that the checkout stays clean."""
+    pytest.importorskip("ziglang")
     ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "outputs", "tests", "examples")
     shutil.copytree(ROOT, folder / "source", ignore=ignored)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), "source"]
@@ -122,7 +122,6 @@ def build_wheel(folder: Path, platform_name: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="not Linux on x86-64")
 @pytest.mark.skipif("avx2" not in machine.instructions(), reason="no avx2 in /proc/cpuinfo")
 def test_a_wheel_for_this_platform_needs_no_compiler(tmp_path) -> None:
@@ -159,7 +158,6 @@ print(native.library()._name, native.describe()["instruction set"], "word-cache"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.parametrize("platform_name", ["manylinux_2_28_aarch64", "macosx_11_0_arm64", "win_amd64"])
 def test_libraries_for_other_platforms_export_their_functions(tmp_path, platform_name: str) -> None:
     with zipfile.ZipFile(build_wheel(tmp_path, platform_name)) as archive:

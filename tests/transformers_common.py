@@ -73,7 +73,6 @@ def must_fail(case: type, reasons: dict[str, str]) -> type:
 
 
 BATCH, WORDS, VOCABULARY = 3, 7, 31
-MARKERS = {"<": 257, ">": 258}  # <S> and </S>
 # Where the mixin looks up what a class is: a model without a head, which has no loss; and what labels it takes.
 KINDS = {
     "MODEL_MAPPING_NAMES": "ElmoModel",
@@ -107,8 +106,8 @@ for head, (model_class, _) in heads.HEADS.items():  # a new one has the labels o
     if model_class not in TESTED:
         head_labels = heads.labels_of(heads.batch_of(ElmoTokenizer("whitespace"), head, rows=slice(BATCH)))
         CASES[model_class.__name__] = head, head_labels, {}, {}
-# Words ("w") and boundaries.
-ROWS = {"ElmoForQuestionAnswering": "<w><ww>", "ElmoForCoreferenceResolution": "<wwwww>"}
+# Of models that read boundaries among the `WORDS` positions, the words of each text.
+SIZES = {"ElmoForQuestionAnswering": (1, 2), "ElmoForCoreferenceResolution": (5,)}
 
 
 class ModelTester:
@@ -117,22 +116,18 @@ class ModelTester:
     batch_size, seq_length, is_training = BATCH, WORDS, True
     hidden_size, num_hidden_layers = TINY["hidden_size"], 2
 
-    def __init__(self, fields: dict[str, object], row: str, features: dict[str, torch.Tensor]) -> None:
-        self.fields, self.row, self.features = fields, row, features
+    def __init__(self, fields: dict[str, object], sizes: tuple, features: dict[str, torch.Tensor]) -> None:
+        self.fields, self.sizes, self.features = fields, sizes, features
 
     def get_config(self) -> ElmoConfig:
         # Unfrozen, because the mixin wants a gradient for every parameter.
         return ElmoConfig(**{**TINY, "vocab_size": VOCABULARY, **self.fields}, freeze_bilm=False)
 
     def prepare_config_and_inputs_for_common(self) -> tuple[ElmoConfig, dict[str, torch.Tensor]]:
-        input_ids = torch.full((BATCH, WORDS, 50), 261)
-        input_ids[:, :, 0], input_ids[:, :, 4] = 259, 260
-        input_ids[:, :, 1:4] = torch.randint(1, 257, (BATCH, WORDS, 3))
-        for position, kind in enumerate(self.row):
-            if kind in MARKERS:
-                input_ids[:, position, 1:5] = torch.tensor([MARKERS[kind], 260, 261, 261])
-        mask = torch.ones(BATCH, WORDS, dtype=torch.int64)
-        return self.get_config(), {"input_ids": input_ids, "attention_mask": mask, **self.features}
+        numbers = [torch.randint(1000, (BATCH, size)).tolist() for size in self.sizes or (WORDS,)]
+        texts = [[list(map(str, row)) for row in rows] for rows in numbers]
+        how = {"add_special_tokens": len(self.sizes) > 0, "is_split_into_words": True, "return_tensors": "pt"}
+        return self.get_config(), {**ElmoTokenizer()(*texts, **how), **self.features}
 
 
 def make_case(head: str, labels: dict, features: dict, reasons: dict[str, str]) -> type:
@@ -143,7 +138,7 @@ def make_case(head: str, labels: dict, features: dict, reasons: dict[str, str]) 
         all_model_classes = (model_class,)
 
         def setUp(self) -> None:
-            self.model_tester = ModelTester(fields, ROWS.get(model_class.__name__, ""), features)
+            self.model_tester = ModelTester(fields, SIZES.get(model_class.__name__, ()), features)
 
         def _prepare_for_class(self, inputs: dict, model_class: type, return_labels: bool = False) -> dict:
             inputs = super()._prepare_for_class(inputs, model_class, return_labels)
