@@ -1,4 +1,5 @@
-"""Checkpoints: loading, fingerprints, no path of the machine in a file, uploading by huggingface_hub's own client."""
+"""Checkpoints: the layout of their tensors, loading, fingerprints, no path of the machine, uploading by the client of
+huggingface_hub. `python -m tests.test_checkpoints` writes `layouts.txt` anew until a version is released."""
 
 import base64
 import json
@@ -8,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import torch
 from huggingface_hub import ModelCard, get_session, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
@@ -22,12 +25,36 @@ from hf_elmo.checkpoints import loading
 from hf_elmo.configuration_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.conversion import convert
 from hf_elmo.utils.fingerprints import model_fingerprint, tokenizer_fingerprint
+from tests import heads
 from tests.factories import CODE, TINY, contents, save_checkpoint, small_checkpoint, small_model, write_lines
 from tests.source_files import make_settings, write_files, write_model
 
 REPO = "somebody/elmo-test"
 FILES = {*CODE["ElmoModel"], *CODE["ElmoTokenizer"]}
 SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *SENTENCE_TRANSFORMERS, *FILES}
+LAYOUTS = Path(__file__).with_name("layouts.txt")
+UNICODE = {"char_units": "unicode", "word_vocab_size": 7, "word_embedding_size": 3, "num_scalar_mixes": 2}
+# Of a checkpoint, the model in tests/heads.py and changes of its fields.
+NAMES = ["no head", "language models", "last", "biattentive", "maxout", "esim", "decomposable", "roles", "highway"]
+CHECKPOINTS = {name: (name, {}) for name in NAMES}
+CHECKPOINTS |= {"other characters, words and two mixes": ("no head", UNICODE), "crf": ("crf", heads.VECTORS)}
+CHECKPOINTS |= {name: (name, {}) for name in ("no answer", "bidaf", "resolver 2018")}
+
+
+def describe_all() -> str:
+    """A line for each tensor; of a head without those of its biLM."""
+    lines = []
+    for checkpoint, (name, changes) in CHECKPOINTS.items():
+        with TemporaryDirectory() as folder:
+            heads.make_new(name, **changes).save_pretrained(folder)
+            tensors = load_file(Path(folder, "model.safetensors"))
+        own = [tensor for tensor in sorted(tensors) if name == "no head" or not tensor.startswith("elmo.")]
+        lines += ["", f"# {checkpoint}", *(f"{one} {list(tensors[one].shape)} {tensors[one].dtype}" for one in own)]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def test_checkpoints_have_the_stored_layouts() -> None:
+    assert describe_all() == LAYOUTS.read_text(encoding="utf-8")
 
 
 def test_the_default_is_the_model_that_ships(tmp_path, monkeypatch) -> None:
@@ -214,3 +241,7 @@ def test_what_is_no_whole_checkpoint_is_not_uploaded(server, folder, tmp_path) -
     with pytest.raises(FileNotFoundError, match=rf"{training} lacks config\.json.*checkpoint-500"):
         push(training, REPO)
     assert not server.requests
+
+
+if __name__ == "__main__":
+    LAYOUTS.write_text(describe_all(), encoding="utf-8")
