@@ -21,7 +21,7 @@ import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoForTokenClassification
 from hf_elmo import ElmoTokenizer as Tokenizer
 from tests import heads
-from tests.factories import SENTENCES, save_checkpoint, small_model
+from tests.factories import SENTENCES, save_checkpoint, small_model, word_level
 from tests.heads import HEADS, MODELS, NETWORKS, batch_of, gradients_of, make, make_new, tensors_of, without_labels
 
 NAMES = {0: "contradiction", 1: "neutral", 2: "entailment"}
@@ -152,7 +152,8 @@ def test_spacy(spacy, folder, tmp_path) -> None:
 
 def test_spacy_keeps_the_model_of_a_pipeline(spacy, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = np.concatenate(hf_elmo.embed(save_checkpoint(Path("elmo"), small_model(), Tokenizer()), ["A bank"]))
+    folder = save_checkpoint(Path("elmo"), *word_level(tmp_path, ["A", "bank"]))  # whose words are in a file
+    expected = np.concatenate(hf_elmo.embed(folder, ["A bank"]))
     made, late = spacy.blank("en"), spacy.blank("en")
     made.add_pipe("elmo", config={"model": "elmo"})
     made.to_disk("pipeline")
@@ -160,7 +161,7 @@ def test_spacy_keeps_the_model_of_a_pipeline(spacy, tmp_path, monkeypatch) -> No
     pipelines = [made, spacy.load("pipeline"), type(made).from_config(made.config).from_bytes(made.to_bytes())]
     for folder in ("elmo", "pipeline"):
         shutil.rmtree(folder)
-    pipelines.append(type(made).from_config(made.config).from_bytes(made.to_bytes()))
+    pipelines += [type(nlp).from_config(nlp.config).from_bytes(nlp.to_bytes()) for nlp in pipelines]
     for nlp in pipelines:
         np.testing.assert_array_equal(nlp("A bank").tensor, expected)
     late.add_pipe("elmo", config={"model": "elmo"})

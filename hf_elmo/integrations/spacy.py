@@ -38,6 +38,7 @@ class DocReader:
 
     def from_disk(self, path: str | Path | None, **_: Any) -> Self:
         self._model, self.tokenizer = load_model(path, dtype="float32")
+        self.vocabulary = self.tokenizer.vocabulary  # read now: later, the folder may be gone, or be another model's
         self.error = None
         return self
 
