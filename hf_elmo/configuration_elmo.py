@@ -99,10 +99,7 @@ class ElmoTaskFields:
     word_characters_hidden_size: int | None = None
     elmo_at_output: bool = False
     scalar_mix_l2: float | int = 0.0
-    encoder_type: (
-        Literal["bilstm", "alternating", "highway", "biattentive", "esim", "decomposable", "attention_flow", "bidaf"]
-        | None
-    ) = None
+    encoder_type: str | None = None
     encoder_hidden_size: int = 256
     encoder_num_layers: int = 1
     encoder_dropout: float | int = 0.5
@@ -246,13 +243,12 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Raises ValueError for fields that contradict each other, or that are out of their range."""
-        widest = max([width for width, _ in self.char_filters], default=0)
         weights = self.layer_weights  # still an integer if it is the index of no layer
         lacks_weights = isinstance(weights, int) or len(weights or ()) not in (0, self.num_hidden_layers + 1)
         word_sizes = self.word_vocab_size, self.word_embedding_size
         broken = {
             "hidden_size": self.hidden_size % 2 and "must be even: each direction has half of it",
-            "char_filters": widest > self.max_word_length and "no filter may be wider than a word (max_word_length)",
+            "char_filters": any(w > self.max_word_length for w, _ in self.char_filters) and "max_word_length is less",
             "layer_weights": lacks_weights and "must be the index of a layer, or num_hidden_layers + 1 weights",
             "id2label": len({*self.id2label.values()}) < len(self.id2label) and "each class needs a name of its own",
             "label2id": len({*self.label2id.values()}) < len(self.label2id) and "each class needs a number of its own",

@@ -719,22 +719,18 @@ class ElmoModel(ElmoPreTrainedModel):
         setattr(self.char_encoder, "embedding" if self.config.char_filters else "word_embedding", value)
 
     def masks_of(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        inputs_embeds: Tensor | None,
-        special_tokens_mask: Tensor | None = None,
+        self, ids: Tensor | None, mask: Tensor | None, vectors: Tensor | None, special: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The [`token_masks`] of a batch. Raises ValueError as `forward`."""
-        if (input_ids is None) == (inputs_embeds is None):
+        """The [`token_masks`] of `input_ids` or `inputs_embeds`, with masks. Raises ValueError as `forward`."""
+        if (ids is None) == (vectors is None):
             raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
-        name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-        size = self.config.row_length if inputs_embeds is None else self.config.projection_size
+        name, inputs = ("input_ids", ids) if vectors is None else ("inputs_embeds", vectors)
+        size = self.config.row_length if vectors is None else self.config.projection_size
         if inputs.dim() != 3 or inputs.shape[2] != size:
             raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, positions, {size}].")
-        if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
-            raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, unlike {name}.")
-        return token_masks(attention_mask, special_tokens_mask, input_ids, inputs_embeds)
+        if mask is not None and mask.shape != inputs.shape[:2]:
+            raise ValueError(f"attention_mask has the shape {list(mask.shape)}, unlike {name}.")
+        return token_masks(mask, special, ids, vectors)
 
     @can_return_tuple
     def forward(

@@ -197,13 +197,11 @@ class ElmoTokenizer(TokenizersBackend):
         word_case: `"cased"` or `"lower"`: a word is looked up only as it is, or only in lower case.
         null_word: A word to be put after each text (Parikh et al. 2016, section 3.1).
         word_characters: Whether calls also return `word_characters [batch, positions, longest]`, the Unicode numbers of
-            the characters of words, which are not cut, and zeros elsewhere; with `"bytes"`, the ids of bytes and
-            markers as in `input_ids`.
+            the characters of uncut words, or with `"bytes"` their ids as in `input_ids`, and zeros elsewhere.
         character_vocab_file: JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of
             bytes. If it has embedded words, each row of `input_ids` ends with the id of the word.
-        embeds_words: Whether each row of `input_ids` ends with the id of the word in `vocab_file`, as a model reads it
-            that embeds these words (`ElmoConfig.word_vocab_size`). A word that is not in the file has the id of
-            `<UNK>`.
+        embeds_words: Whether each row of `input_ids` ends with the id of the word in `vocab_file` (of `<UNK>` for other
+            words), as a model reads it that embeds these words (`ElmoConfig.word_vocab_size`).
 
     Raises:
         KeyError: `word_splitting` is unknown.
