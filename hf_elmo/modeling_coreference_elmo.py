@@ -232,7 +232,7 @@ class ElmoCoreferenceHead(ElmoHead):
         if labels is None:
             return mentions, None
         no_loss = documents[0].attention[:0].sum()  # 0, with gradients
-        return mentions, no_loss + sum(map(self._nll, documents, mentions, labels))
+        return mentions, no_loss + sum(self._nll(*each) for each in zip(documents, mentions, labels, strict=True))
 
     def _resolve(self, document: _Document) -> ElmoCoreferenceOutput:
         """The mentions of a document, without an axis for the batch, and the scores of their antecedents."""

@@ -172,7 +172,10 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        self.qa_outputs = (ElmoBidafHead if config.encoder_type == "bidaf" else ElmoQuestionAnsweringHead)(config)
+        is_bidaf = config.encoder_type == "bidaf"
+        if is_bidaf and config.allow_no_answer:  # the loss of no answer would be infinite, which Trainer does not log
+            raise ValueError("allow_no_answer is True, but with encoder_type='bidaf' each question has an answer.")
+        self.qa_outputs = (ElmoBidafHead if is_bidaf else ElmoQuestionAnsweringHead)(config)
         self.post_init()
 
     @can_return_tuple

@@ -162,6 +162,8 @@ def test_against_a_slow_computation(tokenizer, name: str, changes: dict) -> None
     assert rightly >= 3
     torch.testing.assert_close(output.loss, total / (batch["labels"] >= 0).all(2).sum())
     assert model.train()(**batch).clusters is None
+    with pytest.raises(ValueError, match="shorter"):  # labels of fewer documents
+        model(**{**batch, "labels": batch["labels"][:1]})
 
 
 @every_head

@@ -30,6 +30,7 @@ WRONG_LABELS = [
 CONTRADICTIONS = [("pooled", {"use_elmo": False}), ("tagger", {"encoder_type": "esim"})]
 CONTRADICTIONS += [("pooled", {"encoder_type": encoder}) for encoder in ("esim", "decomposable", "alternating")]
 CONTRADICTIONS += [("pooled", {"classifier_pooling": "last", **VECTORS}), ("tagger", heads.TWICE)]
+CONTRADICTIONS += [("bidaf", {"allow_no_answer": True})]
 DROPOUTS = {"hidden_dropout": ["no head", "language models", "pooled"]}
 DROPOUTS |= {"classifier_dropout": ["pooled", "answers", "resolver 2018"]}
 DROPOUTS |= {"encoder_dropout": ["last", "biattentive", "answers"], "encoder_recurrent_dropout": ["roles", "highway"]}
