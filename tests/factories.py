@@ -32,20 +32,15 @@ def small_config(**changes: object) -> ElmoConfig:
     return ElmoConfig(**{**TINY, **changes})
 
 
-def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 0) -> torch.nn.Module:
-    """A model of random weights, which are large enough that the clips take part."""
+def small_model(model_class: type = ElmoModel, seed: int = 0, **changes: object) -> torch.nn.Module:
+    """A model of random weights, large enough that the clips take part; `changes` are fields of its configuration."""
     torch.manual_seed(seed)
-    model = model_class(config).eval()
+    model = model_class(small_config(**changes)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".weight_" in name or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.5)
     return model
-
-
-def small_model(model_class: type = ElmoModel, seed: int = 0, **changes: object) -> torch.nn.Module:
-    """A model of random weights; `changes` are fields of its configuration."""
-    return random_model(small_config(**changes), model_class, seed)
 
 
 def whitespace_tokenizer(**options: object) -> ElmoTokenizer:
@@ -115,12 +110,3 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 def contents(folder: Path) -> dict[str, bytes]:
     """The bytes of each file in a folder, by its path there."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def random_labels(words: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """Labels of O, B-x, I-x, B-y and I-y at `words` `[batch, positions]`, as IOB2 allows them; -100 elsewhere."""
-    torch.manual_seed(seed)
-    labels = torch.randint(5, words.shape).masked_fill(~words, -100)
-    for before, after in zip(labels.T, labels.T[1:], strict=False):  # views
-        after[((after == 2) | (after == 4)) & (before != after) & (before != after - 1)] -= 1
-    return labels

@@ -61,20 +61,17 @@ class Reference:
 
     def _run(self, layer: tuple, words: list[Tensor], state: list[Tensor] | None) -> tuple[list[Tensor], State]:
         weight_ih, weight_hh, bias, weight_hr = layer
+        cell_clip, proj_clip = (bound or torch.inf for bound in (self.cell_clip, self.proj_clip))
         hidden, cell = state or (bias.new_zeros(weight_hh.shape[1]), bias.new_zeros(len(bias) // 4))
         outputs = []
         for x in words:
             i, f, g, o = (weight_ih @ x + weight_hh @ hidden + bias).chunk(4)
-            cell = _clip(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g), self.cell_clip)
+            cell = (torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)).clamp(-cell_clip, cell_clip)
             hidden = torch.sigmoid(o) * torch.tanh(cell)
             if weight_hr is not None:
-                hidden = _clip(weight_hr @ hidden, self.proj_clip)
+                hidden = (weight_hr @ hidden).clamp(-proj_clip, proj_clip)
             outputs.append(hidden)
         return outputs, (hidden, cell)
-
-
-def _clip(x: Tensor, bound: float | None) -> Tensor:
-    return x.clamp(-bound, bound) if bound else x
 
 
 def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:

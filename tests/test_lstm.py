@@ -42,7 +42,8 @@ def record():
 
 def compute(call):
     """The outputs and both parts of the state by `bilstm_layer`."""
-    return flat(bilstm_layer(call.inputs, (call.hidden, call.cell), *call[3:]))
+    outputs, state = bilstm_layer(call.inputs, (call.hidden, call.cell), *call[3:])
+    return [outputs, *state]
 
 
 def reference(call):
@@ -65,12 +66,6 @@ def assert_near(found, expected, tolerance):
     assert [x.dtype for x in found] == [x.dtype for x in expected]
     for x, y in zip(found, expected, strict=True):
         assert (x - y).abs().max() <= tolerance * y.abs().max()
-
-
-def flat(result):
-    """Outputs and both parts of the state."""
-    outputs, state = result
-    return [outputs, *state]
 
 
 @pytest.fixture(params=["off", "onednn-training"])

@@ -12,10 +12,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from hf_elmo import ElmoConfig
 from hf_elmo.conversion import convert, export
 from tests import parity
-from tests.factories import random_model, save_checkpoint
+from tests.factories import save_checkpoint, small_model
 
 TOLERANCE = 1e-5
 
@@ -56,9 +55,9 @@ def test_the_library_still_gives_the_stored_vectors(library: str, request, tmp_p
 def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_python, tmp_path) -> None:
     """No projections, with a clip that only AllenNLP would apply; no highway layer."""
     sizes = {"hidden_size": 24, "cell_size": 12, "num_highway_layers": 0, "num_hidden_layers": 3, "proj_clip": 0.1}
-    config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, cell_clip=None, **sizes)
+    sizes |= {"char_filters": [[1, 4], [3, 8]], "char_embedding_size": 3, "cell_clip": None}
     # Large weights amplify rounding: numbers of this seed are up to 1.1e-6 from those of float64, of seed 0 8.0e-6.
-    model = random_model(config, seed=2)
+    model = small_model(seed=2, **sizes)
     torch.nn.init.normal_(model.bilm.layers[0].lstm.bias, std=0.1)  # forget biases near 0 need a remainder
     found = compute_layers(save_checkpoint(tmp_path / "checkpoint", model), carried=False)
     exported = export(model, tmp_path / "exported")

@@ -23,13 +23,6 @@ from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors
 from hf_elmo.explore import INK, Explorer, picture
 from tests.factories import save_checkpoint, small_model, whitespace_tokenizer, write_lines
 
-SERVE = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process may inherit that it is ignored
-from hf_elmo_cli import main
-sys.exit(main(["explore"]))
-"""
-
 
 @pytest.fixture
 def page() -> ModuleType:
@@ -158,7 +151,8 @@ def test_it_is_served_until_ctrl_c(page, tmp_path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(tmp_path), "no_proxy": "127.0.0.1"}
     with (tmp_path / "errors").open("w") as errors:  # a pipe that nobody reads is full after 64 KiB
         arguments = {"stdout": subprocess.PIPE, "stderr": errors, "text": True, "env": environment}
-        with subprocess.Popen([sys.executable, "-c", SERVE], **arguments) as process:
+        arguments["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # it may be ignored here
+        with subprocess.Popen([sys.executable, "-m", "hf_elmo", "explore"], **arguments) as process:
             url = process.stdout.readline().partition(": Ctrl-C")[0]
             assert b"ELMo" in urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60).read()
             process.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.kernels.lstm_onednn import run_cell
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights
 from tests.kernels import machine
-from tests.test_lstm import CLIPS, assert_near, flat, random_call, reference
+from tests.test_lstm import CLIPS, assert_near, random_call, reference
 
 BACKENDS = {backend.name: backend for backend in WITHOUT_GRADIENTS["lstm"]}
 
@@ -72,7 +72,8 @@ def layer(kind: Kind, sizes: list[int], shape=SIZES, **options) -> LstmCall:
 
 def run(kind: Kind, call: LstmCall) -> list[torch.Tensor]:
     with torch.no_grad():
-        return flat(BACKENDS[kind.backend].run(call))
+        outputs, state = BACKENDS[kind.backend].run(call)
+    return [outputs, *state]
 
 
 @pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS)
