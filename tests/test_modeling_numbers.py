@@ -127,17 +127,13 @@ def test_no_state_is_left_behind_none_is_changed_and_gradients_flow_back_through
     assert not torch.allclose(through, model.bilm.layers[0].lstm.weight_ih.grad)
 
 
-def with_scalars(model: ElmoModel) -> ElmoModel:
+@pytest.mark.parametrize(("mixes", "layer_norm"), [(1, False), (2, False), (2, True)])
+def test_learned_mixes_of_layers_also_normalized_over_the_unpadded_positions(inputs, mixes: int, layer_norm) -> None:
+    model, _ = make(num_scalar_mixes=mixes, scalar_mix_layer_norm=layer_norm)
     values = ([0.3, -1.2, 0.7], 1.7), ([2.0, 0.0, -0.5], -0.4)
     for mix, (scalars, gamma) in zip((model.scalar_mix, *model.further_mixes), values, strict=False):
         mix.scalars.data.copy_(torch.tensor(scalars))
         mix.gamma.data.fill_(gamma)
-    return model
-
-
-@pytest.mark.parametrize(("mixes", "layer_norm"), [(1, False), (2, False), (2, True)])
-def test_learned_mixes_of_layers_also_normalized_over_the_unpadded_positions(inputs, mixes: int, layer_norm) -> None:
-    model = with_scalars(make(num_scalar_mixes=mixes, scalar_mix_layer_norm=layer_norm)[0])
     batch, real = spread(inputs)
     output = model(**batch, output_hidden_states=True)
     layers = [layer[real].double() for layer in output.hidden_states]

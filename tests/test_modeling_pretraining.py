@@ -93,11 +93,6 @@ def sampled(problem: tuple[torch.Tensor, ...]) -> SampledWords:
     return sampled
 
 
-def tensorflow_probability(word: int, vocab_size: int) -> float:
-    # tf.random.log_uniform_candidate_sampler's documentation
-    return (math.log(word + 2) - math.log(word + 1)) / math.log(vocab_size + 1)
-
-
 def gradients(problem: tuple[torch.Tensor, ...], loss: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.autograd.grad(loss, problem[:3])
 
@@ -120,7 +115,8 @@ def test_sampled_loss_and_gradients_are_tensorflows(problem, sampled, repetition
     (hidden, weight, bias), expected = exact, []
     for row, target in zip(hidden, problem[3].tolist(), strict=True):
         words = [target, *(word for word in sampled.ids.tolist() if word != target)]
-        chances = [tensorflow_probability(word, 61) for word in words]
+        # The chance of a draw is that of tf.random.log_uniform_candidate_sampler's documentation.
+        chances = [(math.log(word + 2) - math.log(word + 1)) / math.log(61 + 1) for word in words]
         counts = [1 - (1 - p) ** sampled.num_tries if repetitions else 19 * p for p in chances]
         logits = weight[words] @ row + bias[words] - torch.tensor(counts).double().log()
         expected.append(logits.logsumexp(0) - logits[0])
