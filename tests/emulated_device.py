@@ -130,8 +130,7 @@ class Backend(backend_registration._DummyBackendModule if AVAILABLE else object)
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
 
-    # For `torch.random.fork_rng`, also after the tests with the device.
-    def get_rng_state(self, *_: Any) -> Tensor:
+    def get_rng_state(self, *_: Any) -> Tensor:  # `fork_rng` asks for it, also after the tests with the device
         return torch.get_rng_state()
 
     def set_rng_state(self, state: Tensor, *_: Any) -> None:

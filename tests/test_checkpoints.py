@@ -35,10 +35,8 @@ SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 LAYOUTS = Path(__file__).with_name("layouts.txt")
 UNICODE = {"char_units": "unicode", "word_vocab_size": 7, "word_embedding_size": 3, "num_scalar_mixes": 2}
 # Of a checkpoint, the model in tests/heads.py and changes of its fields.
-NAMES = ["no head", "language models", "last", "biattentive", "maxout", "esim", "decomposable", "roles", "highway"]
-CHECKPOINTS = {name: (name, {}) for name in NAMES}
+CHECKPOINTS = {name: (name, {}) for name in ("no head", "language models", "last", "maxout", *heads.NETWORKS)}
 CHECKPOINTS |= {"other characters, words and two mixes": ("no head", UNICODE), "crf": ("crf", heads.VECTORS)}
-CHECKPOINTS |= {name: (name, {}) for name in ("no answer", "bidaf", "resolver 2018")}
 
 
 def describe_all() -> str:

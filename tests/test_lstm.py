@@ -1,5 +1,4 @@
-"""The recurrence: random calls and comparisons for all tests of it, and its gradients against plain PyTorch.
-(kernels/test_lstm_backends.py has it without gradients.)"""
+"""The recurrence with gradients against plain PyTorch; and random calls and comparisons for all tests of it."""
 
 from contextlib import contextmanager
 
