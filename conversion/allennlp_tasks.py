@@ -229,7 +229,7 @@ def dense(archive: Archive, model: Settings, name: str, wanted: list[str], *ours
 def crf_tagger(archive: Archive, model: Settings) -> None:
     columns = archive.embed(model.part("text_field_embedder"), "text_field_embedder")
     archive.encode(model.part("encoder"), "encoder", columns)
-    if "feedforward" in model:
+    if model.get("feedforward"):
         activation = "tanh" if model["feedforward"].get("activations") in ("tanh", ["tanh"]) else "relu"
         (hidden,) = dense(archive, model, "feedforward", [activation], "head.dense")
         archive.fields |= {"classifier_hidden_size": hidden, "classifier_activation": activation}
@@ -344,7 +344,7 @@ TYPES = {each.__name__: (each, f"ElmoFor{name}") for name, own in CLASSES.items(
 def read_head(folder: Path, settings: dict[str, Any], tensors: NamedArrays, source: Source) -> Source:
     """Adds the head with these settings and tensors to a biLM; ValueError for a type, a setting or a tensor that is not
     known."""
-    reader = Settings(settings.get("validation_dataset_reader", settings.get("dataset_reader")), "dataset_reader")
+    reader = Settings(settings.get("validation_dataset_reader") or settings.get("dataset_reader"), "dataset_reader")
     archive = Archive(folder, tensors, reader, source)
     with Settings(settings.get("model"), "model") as model:
         read, architecture = TYPES[model.expect(type=tuple(TYPES))]
