@@ -248,6 +248,7 @@ class ElmoCoreferenceHead(ElmoHead):
         clusters = None if self.training else clusters_of(kept, antecedents, scores)
         return ElmoCoreferenceOutput(None, clusters, kept, mention_scores, antecedents, scores)
 
+    @torch.compiler.disable  # it reads values, of which a graph would keep those of the first batch
     def _nll(self, document: _Document, mentions: ElmoCoreferenceOutput, labels: Tensor) -> Tensor:
         """The loss of a document: the loss of the antecedents, plus the cross-entropy of mention scores over the kept
         spans and the mentions in `labels` that were not kept, which have no antecedent loss (Zhang et al. 2018).

@@ -178,6 +178,16 @@ def test_computed_in_pieces_it_is_the_same(tokenizer, name: str, changes: dict, 
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.slow
+def test_compiled_it_has_the_same_loss(tokenizer, request) -> None:
+    request.addfinalizer(torch.compiler.reset)
+    documents = [["the", "on", "ran"]], [["the", "on", "ran", "rain", "dog"]] * 3, [["the", "on"]] * 3
+    rows = [encode_document(tokenizer, document, [[(0, 0), (1, 1)]]) for document in documents]
+    model, batch = make("resolver"), CoreferenceCollator(tokenizer)(rows)
+    expected = model(**batch).loss
+    torch.testing.assert_close(torch.compile(model, backend="eager")(**batch).loss, expected)
+
+
 def test_documents_without_mentions_and_words(tokenizer) -> None:
     model = make("resolver").train()
     row = encode_document(tokenizer, [["He", "slept"]], [])
