@@ -580,15 +580,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory: str | PathLike, **kwargs: Any) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
         where hf_elmo is not installed."""
+        # A configuration that was loaded with another class may still name what belongs to the other class.
+        own = self.is_remote_code()
+        for name in ("scalar_mix_alignment", "settled_start"):  # of a biLM from elsewhere, `head.elmo = other`
+            setattr(self.config, name, getattr(self.base_model.config, name))
+        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if own else None
+        vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
         current = type(self)
         # transformers saves the source file and the name of the class, of which `fully_shard` makes one of PyTorch's.
         self.__class__ = next(each for each in current.__mro__ if not each.__module__.startswith("torch."))
-        for name in ("scalar_mix_alignment", "settled_start"):  # of a biLM from elsewhere, `head.elmo = other`
-            setattr(self.config, name, getattr(self.base_model.config, name))
-        # A configuration that was loaded with another class may still name what belongs to the other class.
-        own = self.is_remote_code()
-        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if own else None
-        vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
         try:
             super().save_pretrained(save_directory, **kwargs)
         finally:
@@ -597,7 +597,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     @classmethod
     def is_remote_code(cls) -> bool:
         """Whether transformers saves the class's source file: for hf_elmo's classes, not for a user's subclass."""
-        return "_auto_class" in vars(cls)
+        return "_auto_class" in vars(next(each for each in cls.__mro__ if not each.__module__.startswith("torch.")))
 
     def freeze_bilm(self, frozen: bool = True) -> None:
         """Freezes the character CNN and the biLM (or trains them if not `frozen`), and sets `config.freeze_bilm`."""
