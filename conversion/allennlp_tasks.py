@@ -20,8 +20,8 @@ from hf_elmo.modeling_tagging_elmo import allowed_transitions
 from .checkpoint import SCALAR_MIX, NamedArrays, Source
 
 # Settings of any part that change only its training, or only how a model is made or evaluated.
-UNREAD = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_span_metric", "initializer"]
-UNREAD += ["integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
+UNREAD = ["calculate_span_f1", "dropout", "embedding_dropout", "ignore_loss_on_o_tags", "ignore_span_metric"]
+UNREAD += ["initializer", "integrator_dropout", "label_smoothing", "layer_dropout_probability", "pretrained_file"]
 UNREAD += ["recurrent_dropout_probability", "regularizer", "sparse", "srl_eval_path", "trainable", "verbose_metrics"]
 UNREAD += ["options_file", "scalar_mix_parameters", "weight_file"]  # of an ELMo, which `read_elmo` reads
 UNREAD += ["mask_lstms", "min_padding_length", "namespace_to_cache", "vocab_to_cache"]  # without effect on vectors
