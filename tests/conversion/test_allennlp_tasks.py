@@ -147,7 +147,8 @@ def tagger(source, tmp_path) -> tuple[Path, dict, dict]:
     settings |= {"dataset_reader": {"type": "any", **reader}, "validation_dataset_reader": None}
     model = settings["model"] | {"encoder": {"type": "lstm", "bidirectional": True, "input_size": 17, "hidden_size": 5}}
     model["text_field_embedder"]["token_embedders"]["tokens"] = {"type": "embedding", "embedding_dim": 3}
-    settings["model"] = model | {"include_start_end_transitions": False, "feedforward": None, "ignore_loss_on_o_tags": True}
+    model |= {"include_start_end_transitions": False, "feedforward": None, "ignore_loss_on_o_tags": True}
+    settings["model"] = model
     torch.manual_seed(0)
     parts = {"encoder._module": nn.LSTM(17, 5, bidirectional=True), "tag_projection_layer._module": nn.Linear(10, 2)}
     parts["text_field_embedder.token_embedder_tokens"] = nn.Embedding(5, 3)
