@@ -20,6 +20,7 @@ from .task import Metrics, Piece, Record, Task
 MAX_LENGTH = 384  # positions of a row
 STRIDE = 128  # words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
+BIDAF_ANSWER_WORDS = 1000  # longer answers are not worth the memory: it is linear in this number, too
 
 Answers = Mapping[str, Sequence]  # as in SQuAD: "text" and "answer_start" of each answer; empty if there is none
 
@@ -213,7 +214,7 @@ def answer(
         model, tokenizer, device, batch_tokens: as for [`predict`].
         question, passage: one question or a list; one passage for all questions, or a list with one for each.
         max_length, stride, pretokenized, max_answer_words: as for [`encode_questions`] and [`squad_metrics`]. By
-            default, a model of `encoder_type="bidaf"` reads whole passages and gives answers of any length.
+            default, a model of `encoder_type="bidaf"` reads whole passages and gives answers of up to 1,000 words.
 
     Returns:
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
@@ -243,7 +244,7 @@ class QuestionAnsweringTask(Task):
     def __init__(self, *args: Any, max_answer_words: int | None = None, **lengths: Any) -> None:
         super().__init__(*args)
         is_bidaf = self.model.config.encoder_type == "bidaf"  # whose memory is linear in the length of a passage
-        self.max_answer_words = max_answer_words or (None if is_bidaf else MAX_ANSWER_WORDS)
+        self.max_answer_words = max_answer_words or (BIDAF_ANSWER_WORDS if is_bidaf else MAX_ANSWER_WORDS)
         self.lengths = lengths | {"max_length": lengths.get("max_length") or (sys.maxsize if is_bidaf else MAX_LENGTH)}
 
     def encode(self, rows: Sequence[Any]) -> list[Piece]:
@@ -266,7 +267,7 @@ class QuestionAnsweringTask(Task):
         if not results:
             return {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
         (offsets,) = _word_offsets(self.tokenizer, [row[1]], self.pretokenized)
-        words = self.max_answer_words or len(offsets)
+        words = min(self.max_answer_words, len(offsets))
         return _best(results, row[1], offsets, self.model.config.allow_no_answer, words)
 
     @staticmethod

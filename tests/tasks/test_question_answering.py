@@ -1,6 +1,7 @@
 """Questions: rows and pieces, the best span over pieces, metrics with Trainer, answers of a model."""
 
 import functools
+import tracemalloc
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from transformers import EvalPrediction
 
 from hf_elmo import ElmoTokenizer, answer, encode_questions, squad_metrics
+from hf_elmo.tasks.question_answering import QuestionAnsweringTask
 from tests.factories import save_checkpoint, whitespace_tokenizer
 from tests.heads import VECTORS, make
 
@@ -110,11 +112,17 @@ def test_an_answer_that_is_not_at_its_place_is_refused(words) -> None:
             encode_questions(words, *ONE[:2], [{"text": [text], "answer_start": [start]}], numbers=[7])
 
 
-def test_bidaf_reads_whole_passages_and_gives_answers_of_any_length(words) -> None:
+def test_bidaf_reads_whole_passages_and_gives_long_answers(words) -> None:
     model, passage = make("bidaf"), " ".join(PASSAGES[0].split() * 40)
     limits = {"max_length": 999, "max_answer_words": 440}
     found = answer(model, QUESTIONS[0], passage, tokenizer=words)
     assert found == answer(model, QUESTIONS[0], passage, tokenizer=words, **limits)
+    task = QuestionAnsweringTask(model, words, 1, False)
+    logits = np.zeros(3001)
+    tracemalloc.start()
+    task.join(("a", "a " * 3000), [([0, 1, 0, 3000], logits, logits)])  # not all 9,000,000 spans
+    assert tracemalloc.get_traced_memory()[1] < 2 * 8 * 3000**2
+    tracemalloc.stop()
 
 
 def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, **given) -> dict[tuple[int, int], float]:
