@@ -50,6 +50,7 @@ FILES = {
     "tagged": ("Well/UH ,/, no/UH ./.", {}, None),
     "vertical": ("Barco_N\nrojo_A", {}, None),
     "BOM and CRLF.txt": ("\ufeffa b\r\n\r\nc\r\n", {}, ["a b", "", "c"]),
+    "a BOM alone.txt": ("\ufeff", {}, []),
     "latin.txt": (b"good\nna\xefve\n", {"encoding": "latin-1"}, ["good", "naïve"]),
     "bytes after many lines.txt": (b"good\n" * 5000 + b"na\xefve\n", {}, "line 5001: .*encoding="),
     "empty.txt": ("", {}, []),

@@ -42,8 +42,7 @@ def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[L
     lines = read_lines(path, encoding)
     first = list(islice(lines, 1000))
     has_tabs = any("\t" in line and line[0] != "#" for line in first)
-    for number, line in enumerate(chain(first, lines), start=1):
-        line = line.rstrip("\n")
+    for number, line in enumerate((line.rstrip("\n") for line in chain(first, lines)), start=1):
         if "\t" in line:
             line = re.sub(r"(?<=[^ \t]) {2,}(?=[^ \t])", "\t", line)
         elif not (has_tabs and line.startswith("#")):

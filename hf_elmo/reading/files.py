@@ -101,7 +101,8 @@ def read_lines(
     try:
         with open_file(path) as file, TextIOWrapper(file, encoding, errors, newline) as lines:
             for lines_read, line in enumerate(lines, start=1):
-                yield line.removeprefix("\ufeff") if lines_read == 1 else line
+                if line != "\ufeff":  # a file of a mark alone has no line
+                    yield line.removeprefix("\ufeff") if lines_read == 1 else line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line = lines_read + error.object[: error.start].count(b"\n") + 1
         raise ValueError(f"{path}, line {line}: not valid {encoding} ({error.reason}): pass its encoding=") from error
