@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     few: Callable[[int], int]
 
 
-F32 = Kind("f32", torch.float32, torch.float32, 128, lambda width: min(12, width // 32))
+F32 = Kind("f32", torch.float32, torch.float32, 128, lambda width: min(16, width // 32))
 HALF = Kind("half", torch.float32, torch.bfloat16, 128, lambda width: 3)  # where no instructions multiply bfloat16
 BF16 = Kind("bf16", torch.bfloat16, torch.bfloat16, 512, lambda width: max(3, width // 64))
 TILES = Kind("bf16_tiles", torch.bfloat16, torch.bfloat16, 512, lambda width: 3)
